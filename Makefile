@@ -1,0 +1,115 @@
+# Rose. make: build/rose and librose; make check: every test; make install PREFIX=; make bench; make clean.
+#
+# One static library a folder of src/. A test links only the folders that its own folder may include, so a
+# wrong dependency fails to link as well as failing scripts/check_includes.
+#
+#   BUILD=dir        where everything built goes (default build)
+#   SAN=address|thread   sanitizer build (use another BUILD)
+#   CC=, CFLAGS_EXTRA=   as usual
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+CC      ?= cc
+AR      ?= ar
+PKG     ?= pkg-config
+VERSION := $(shell sed -n 's/.*ROSE_VERSION "\(.*\)".*/\1/p' include/rose.h)
+
+OPT      ?= -O2 -g
+WARN     := -Wall -Wextra -Werror -Wvla -Wstrict-prototypes -Wmissing-prototypes
+CPPFLAGS := -Iinclude -Isrc -D_FILE_OFFSET_BITS=64
+CFLAGS    = -std=c17 $(OPT) $(WARN) -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -MMD -MP $(CFLAGS_EXTRA)
+LDLIBS   := -lpthread -ldl -lm
+ifeq ($(SAN),address)
+  CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
+  LDFLAGS      += -fsanitize=address,undefined
+else ifeq ($(SAN),thread)
+  CFLAGS_EXTRA += -fsanitize=thread -DROSE_GUARD
+  LDFLAGS      += -fsanitize=thread
+endif
+
+ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+# --- libraries: optional ones are probed; NO_LIBS="curl edit" builds without them -------------------------------
+probe = $(if $(filter $(1),$(NO_LIBS)),,$(shell $(PKG) --exists $(2) 2>/dev/null && echo yes))
+define use_library
+ifeq ($(call probe,$(1),$(2)),yes)
+  CPPFLAGS += -DROSE_HAVE_$(3) $(shell $(PKG) --cflags $(2))
+  LIBS_$(4) += $(shell $(PKG) --libs $(2))
+endif
+endef
+$(eval $(call use_library,pcre2,libpcre2-8,PCRE2,tokenizer))
+$(eval $(call use_library,curl,libcurl,CURL,cli))
+$(eval $(call use_library,edit,libedit,EDIT,cli))
+
+# --- folders and who may use whom: the design's table, also the link order ----------------------------------------
+DIRS := base tensor device jit kernels ops comm weights cache model tokenizer engine api cli server
+USE_base      :=
+USE_tensor    := base
+USE_device    := tensor base
+USE_jit       := device tensor base
+USE_kernels   := tensor base
+USE_ops       := jit kernels device tensor base
+USE_comm      := jit kernels device tensor base
+USE_weights   := device tensor base
+USE_cache     := device tensor base
+USE_model     := ops comm weights cache jit kernels device tensor base
+USE_tokenizer := base
+USE_engine    := model cache ops comm weights jit kernels tokenizer device tensor base
+USE_api       := engine tokenizer weights model cache ops comm jit kernels device tensor base
+USE_server    := api $(USE_api)
+USE_cli       := server api $(USE_api)
+
+sources = $(sort $(wildcard src/$(1)/*.c) $(if $(filter kernels,$(1)),$(wildcard src/kernels/cpu/*.c)))
+objects = $(patsubst src/%.c,$(BUILD)/obj/%.o,$(call sources,$(1)))
+library = $(if $(call sources,$(1)),$(BUILD)/lib$(1).a)
+libraries = $(foreach d,$(1),$(call library,$(d)))
+
+# Instruction sets belong to files by their suffix; the portable files get none. Elsewhere than on x86 they compile to nothing.
+ifeq ($(ARCH),x86_64)
+ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+ISA_bf16   := $(ISA_avx512) -mavx512bf16
+ISA_amx    := $(ISA_bf16) -mamx-tile -mamx-int8 -mamx-bf16
+endif
+isa_of = $(foreach i,avx2 avx512 bf16 amx,$(if $(filter %_$(i).c,$(1)),$(ISA_$(i))))
+
+.PHONY: all check test install clean bench tests
+all: $(BUILD)/rose
+
+$(BUILD)/obj/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_of,$<) -c $< -o $@
+
+define folder_rule
+$(BUILD)/lib$(1).a: $(call objects,$(1)) $(GEN_$(1))
+	@rm -f $$@
+	$(AR) rcs $$@ $$^
+endef
+include $(wildcard src/*/module.mk)
+$(foreach d,$(DIRS),$(eval $(call folder_rule,$(d))))
+
+ALL_LIBS = $(foreach d,$(DIRS),$(LIBS_$(d)))
+$(BUILD)/rose: $(call libraries,cli $(USE_cli))
+	$(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(ALL_LIBS) $(LDLIBS)
+
+# --- tests: tests/<folder>/test_*.c, linked against what that folder may use --------------------------------------
+TEST_SOURCES := $(sort $(wildcard tests/*/test_*.c))
+TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SOURCES))
+tests: $(TESTS)
+
+define test_rule
+$(BUILD)/tests/$(1)/test_%: tests/$(1)/test_%.c $(call libraries,$(1) $(USE_$(1)))
+	@mkdir -p $$(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $$< -o $$@ $(LDFLAGS) -Wl,--start-group $(call libraries,$(1) $(USE_$(1))) -Wl,--end-group \
+	    $(foreach d,$(1) $(USE_$(1)),$(LIBS_$(d))) $(LDLIBS)
+endef
+$(foreach d,$(DIRS),$(eval $(call test_rule,$(d))))
+
+check test:
+	scripts/check
+
+clean:
+	rm -rf $(BUILD)
+
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

@@ -1,0 +1,66 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *rose_status_name(enum rose_status status)
+{
+    static const char *const names[] = {"ok", "invalid", "format", "unsupported", "not_found", "io",
+                                        "no_memory", "limit", "busy", "cancelled", "device", "internal"};
+    return (unsigned)status < ROSE_COUNT(names) ? names[status] : "unknown";
+}
+
+static void fill(struct rose_error *err, const char *file, int line, int column, int64_t offset, const char *fmt,
+                 va_list args)
+{
+    if (!err) return;
+    vsnprintf(err->message, sizeof err->message, fmt, args);
+    snprintf(err->file, sizeof err->file, "%s", file ? file : "");
+    err->line = line;
+    err->column = column;
+    err->offset = offset;
+}
+
+enum rose_status status_set(struct rose_error *err, enum rose_status status, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fill(err, NULL, 0, 0, -1, fmt, args);
+    va_end(args);
+    return status;
+}
+
+enum rose_status status_at(struct rose_error *err, enum rose_status status, const char *file, int64_t offset,
+                           const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fill(err, file, 0, 0, offset, fmt, args);
+    va_end(args);
+    return status;
+}
+
+enum rose_status status_at_line(struct rose_error *err, enum rose_status status, const char *file, int line,
+                                int column, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fill(err, file, line, column, -1, fmt, args);
+    va_end(args);
+    return status;
+}
+
+enum rose_status status_wrap(struct rose_error *err, enum rose_status status, const char *fmt, ...)
+{
+    if (!err) return status;
+    char inner[sizeof err->message];
+    memcpy(inner, err->message, sizeof inner);
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(err->message, sizeof err->message, fmt, args);
+    va_end(args);
+    if (n >= 0 && (size_t)n < sizeof err->message)
+        snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", inner);
+    return status;
+}
