@@ -15,10 +15,11 @@ cc=${CC:-cc}
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 py=$venv/bin/python
 
-# 1. torch alone, then everything else with its dependencies.
-"$py" -m pip install -q --no-deps "$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' "$req")"
-grep -v '^torch==' "$req" > "$venv/requirements.rest"
-"$py" -m pip install -q -r "$venv/requirements.rest"
+# 1. torch and accelerate alone, then everything else with its dependencies.
+grep -E '^(torch|accelerate)==' "$req" > "$venv/alone.txt"
+grep -v -E '^(torch|accelerate)==' "$req" > "$venv/rest.txt"
+"$py" -m pip install -q --no-deps -r "$venv/alone.txt"
+"$py" -m pip install -q -r "$venv/rest.txt" 2>&1 | grep -v -E 'dependency resolver|^(torch|accelerate) [0-9.]+ requires' >&2 || true
 
 # 2. The libraries that torch's link to, and nobody here has: the runtime is real, the others are
 #    links to one library in which every function says "no device".
@@ -49,7 +50,7 @@ if [ -n "$cudart" ]; then
 fi
 
 # 3. It works, or this fails.
-"$py" -c 'import torch, transformers, tokenizers, gguf
+"$py" -c 'import torch, transformers, tokenizers, gguf, accelerate, safetensors, sentencepiece, jinja2
 assert not torch.cuda.is_available()
 torch.set_num_threads(1)
 x = torch.ones(8, 8)
