@@ -43,15 +43,13 @@ int main(int argc, char **argv)
     struct llama_model_params p = llama_model_default_params();
     p.vocab_only = true;
     struct llama_model *model = llama_model_load_from_file(argv[1], p);
-    if (!model)
-        return 1;
+    if (!model) return 1;
     const struct llama_vocab *vocab = llama_model_get_vocab(model);
 
     int rounds = atoi(argv[3]);
     int count = llama_tokenize(vocab, text, (int)n, ids, (int)n + 16, false, false);
     if (!rounds) {
-        for (int i = 0; i < count; i++)
-            printf("%d\n", ids[i]);
+        for (int i = 0; i < count; i++) printf("%d\n", ids[i]);
         return 0;
     }
     printf("{\"bytes\": %ld, \"tokens\": %d, \"seconds\": [", n, count);
