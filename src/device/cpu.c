@@ -1,0 +1,180 @@
+/* The CPU as a device: memory is mapped and untouched, queued programs run inside wait on the caller and its workers. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "device/program.h"
+
+enum { QUEUE = 64, DEFAULT_SCRATCH = 4 << 20 };
+
+struct queued {
+    struct program *program; /* NULL: a copy */
+    struct extents extents;
+    void *dst;
+    const void *src;
+    size_t bytes;
+};
+
+struct cpu_device {
+    struct device base;
+    struct queued queue[QUEUE]; /* [done % QUEUE, submitted % QUEUE) */
+    uint64_t submitted, done;
+};
+
+static void *cpu_alloc(struct device *device, size_t bytes, enum device_memory kind, struct rose_error *err)
+{
+    (void)device, (void)kind;
+    void *p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) {
+        status_set(err, ROSE_NO_MEMORY, "the system refused %zu bytes of memory", bytes);
+        return NULL;
+    }
+    return p;
+}
+
+static void cpu_free(struct device *device, void *memory, size_t bytes, enum device_memory kind)
+{
+    (void)device, (void)kind;
+    munmap(memory, bytes ? bytes : 1);
+}
+
+static void run_entries(void *arg, struct worker *w)
+{
+    const struct queued *q = arg;
+    for (int i = 0; i < q->program->count; i++) {
+        const struct program_launch *l = &q->program->entries[i].launch;
+        l->cpu(l->params, &q->extents, w);
+        worker_barrier(w);
+    }
+}
+
+static void run_until(struct cpu_device *d, uint64_t ticket)
+{
+    while (d->done < ticket) {
+        struct queued *q = &d->queue[d->done % QUEUE];
+        if (q->program) workers_run(d->base.workers, run_entries, q);
+        else memcpy(q->dst, q->src, q->bytes);
+        d->done++;
+    }
+}
+
+static enum rose_status enqueue(struct cpu_device *d, struct queued q)
+{
+    if (d->submitted - d->done == QUEUE) run_until(d, d->done + 1);
+    d->queue[d->submitted++ % QUEUE] = q;
+    return ROSE_OK;
+}
+
+static enum rose_status cpu_copy(struct device *device, void *dst, const void *src, size_t bytes, struct rose_error *err)
+{
+    (void)err;
+    return enqueue((struct cpu_device *)device, (struct queued){.dst = dst, .src = src, .bytes = bytes});
+}
+
+static enum rose_status cpu_submit(struct device *device, struct program *program, const struct extents *extents, struct rose_error *err)
+{
+    (void)err;
+    return enqueue((struct cpu_device *)device, (struct queued){.program = program, .extents = *extents});
+}
+
+static enum rose_status cpu_record(struct device *device, struct device_event *event, struct rose_error *err)
+{
+    (void)err;
+    event->ticket = ((struct cpu_device *)device)->submitted;
+    return ROSE_OK;
+}
+
+static enum rose_status cpu_wait(struct device *device, struct device_event *event, struct rose_error *err)
+{
+    (void)err;
+    struct cpu_device *d = (struct cpu_device *)device;
+    run_until(d, event ? event->ticket : d->submitted);
+    return ROSE_OK;
+}
+
+static enum rose_status cpu_program_ready(struct device *device, struct program *program, struct rose_error *err)
+{
+    (void)device;
+    for (int i = 0; i < program->count; i++)
+        if (!program->entries[i].launch.cpu)
+            return status_set(err, ROSE_UNSUPPORTED, "%s has no CPU kernel", program->entries[i].launch.name);
+    return ROSE_OK;
+}
+
+static void cpu_close(struct device *device)
+{
+    workers_close(device->workers);
+    free(device);
+}
+
+/* The smaller of the machine's memory and the cgroup's limit; `free` likewise. */
+static void read_memory(struct device_info *info)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    info->memory_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
+    info->memory_free = info->memory_total;
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "re");
+    unsigned long long kib;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) info->memory_free = (size_t)kib * 1024;
+    if (f) fclose(f);
+    unsigned long long limit, used = 0;
+    f = fopen("/sys/fs/cgroup/memory.max", "re");
+    bool limited = f && fscanf(f, "%llu", &limit) == 1;
+    if (f) fclose(f);
+    f = limited ? fopen("/sys/fs/cgroup/memory.current", "re") : NULL;
+    if (f && fscanf(f, "%llu", &used) != 1) used = 0;
+    if (f) fclose(f);
+    if (limited && limit < info->memory_total) info->memory_total = limit;
+    if (limited && limit > used && limit - used < info->memory_free) info->memory_free = limit - used;
+}
+
+static void read_name(struct device_info *info)
+{
+    char line[256], name[96];
+    snprintf(info->name, sizeof info->name, "CPU");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "model name : %95[^\n]", name) == 1) {
+            memcpy(info->name, name, sizeof name);
+            break;
+        }
+    if (f) fclose(f);
+}
+
+enum rose_status device_cpu_open(const struct device_options *options, struct device **out, struct rose_error *err)
+{
+    static const struct device_vtable vtable = {cpu_close,  cpu_alloc, cpu_free,          cpu_copy, cpu_submit,
+                                                cpu_record, cpu_wait,  cpu_program_ready, NULL};
+    struct cpu_device *d = calloc(1, sizeof *d);
+    if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    d->base.vtable = &vtable;
+    size_t scratch = options->scratch_bytes ? options->scratch_bytes : DEFAULT_SCRATCH;
+    enum rose_status s = workers_open(options->threads, scratch, options->pin, &d->base.workers, err);
+    if (s != ROSE_OK) {
+        free(d);
+        return s;
+    }
+    d->base.info.kind = DEVICE_CPU;
+    d->base.info.units = workers_count(d->base.workers);
+    snprintf(d->base.info.arch, sizeof d->base.info.arch, "%s",
+#if defined(__x86_64__)
+             "x86-64"
+#elif defined(__aarch64__)
+             "aarch64"
+#else
+             "cpu"
+#endif
+    );
+    read_memory(&d->base.info);
+    read_name(&d->base.info);
+    long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    d->base.info.l2_bytes = l2 > 0 ? (size_t)l2 : 1 << 20;
+    *out = &d->base;
+    return ROSE_OK;
+}
