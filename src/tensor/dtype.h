@@ -51,7 +51,8 @@ size_t dtype_row_bytes(enum dtype dtype, size_t n);
 
 /* n elements (whole blocks) to float32: exactly the value the format defines. The plain reference; fast ones are in kernels/cpu. */
 void dtype_decode(enum dtype dtype, const void *src, float *dst, size_t n);
-/* float32 to F32, F16, BF16, F8_*, Q8_0, Q4_0, Q4_1, MXFP4 (round to nearest even); ROSE_UNSUPPORTED for the others. */
+/* float32 to F32, F16, BF16, F8_*, Q8_0, Q4_0, Q4_1, MXFP4 (round to nearest even); ROSE_UNSUPPORTED for the others. F8_* saturate;
+ * MXFP4 refuses NaN and infinity (ROSE_INVALID). */
 enum rose_status dtype_encode(enum dtype dtype, const float *src, void *dst, size_t n, struct rose_error *err);
 
 /* Single elements (bit patterns), round to nearest even; NaN stays NaN. */
