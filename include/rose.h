@@ -48,6 +48,221 @@ struct rose_error {
 /* A static name such as "invalid" or "no_memory". */
 const char *rose_status_name(enum rose_status status);
 
+
+/* --- devices ------------------------------------------------------------------------------------------------------------- */
+
+struct rose_device;
+
+struct rose_device_options {
+    const char *kind;    /* "auto" (NULL), "cpu", "cuda", "cuda:1" */
+    int threads;         /* CPU: worker threads, 0: one a core this process may use */
+    bool no_pin;         /* CPU: do not bind workers to cores */
+    const char *isa;     /* CPU: "auto" (NULL), "portable", "avx2", "avx512", "amx" */
+    bool debug_sync;     /* CUDA: wait after every launch, so that an error names its kernel */
+    const char *cache_dir; /* compiled kernels; NULL: $XDG_CACHE_HOME/rose */
+};
+
+enum rose_status rose_device_open(const struct rose_device_options *options, struct rose_device **out, struct rose_error *err);
+/* All engines on it must be closed before. */
+void rose_device_close(struct rose_device *device);
+/* One line such as "CPU, 2 threads, avx512" (valid while the device is open). */
+const char *rose_device_name(const struct rose_device *device);
+
+/* --- engines --------------------------------------------------------------------------------------------------------------- */
+
+struct rose_engine;
+
+struct rose_engine_options {
+    const char *model;      /* a Hugging Face directory, a .gguf file, or ORG/NAME in the hub's cache */
+    int context;            /* longest sequence in tokens; 0: the model's, at most what the pool holds */
+    int max_sequences;      /* running at once; 0: 64 */
+    int max_waiting;        /* queued at most, more are refused with ROSE_BUSY; 0: 4096 */
+    int step_tokens;        /* token budget of a step; 0: 512 */
+    const char *kv;         /* cache type: "f16" (NULL), "f32", "bf16", "q8_0" */
+    size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
+    bool deterministic;     /* the same bits for a request alone and under any load */
+    bool no_prefix_cache;
+    bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
+    const char *chat_template; /* template text that replaces the model's own; NULL */
+    /* Called from rose_engine_open while loading; may be NULL. */
+    void (*progress)(void *user, const char *what, size_t done, size_t total);
+    void *progress_user;
+};
+
+enum rose_status rose_engine_open(struct rose_device *device, const struct rose_engine_options *options, struct rose_engine **out, struct rose_error *err);
+/* Ends every request with a final event nobody will read, stops the thread, frees all. */
+void rose_engine_close(struct rose_engine *engine);
+
+/* Facts of the model; strings live as long as the engine. */
+struct rose_model_info {
+    const char *name, *architecture, *format; /* "SmolLM2 135M Instruct", "llama", "gguf" */
+    const char *weights_type;                 /* the type most parameters have: "Q4_1" */
+    int64_t parameters;
+    int context;                              /* in force */
+    int model_context;                        /* what the model was trained for */
+    int vocabulary, layers, hidden;
+    const char *chat_template;                /* NULL: none */
+    const char *kv_type;
+    size_t weights_bytes, kv_bytes, work_bytes; /* the memory plan */
+    int kv_pages, page_tokens;
+    int bos;                                  /* -1: none */
+    int max_sequences, step_tokens;
+    double load_seconds;
+};
+void rose_engine_info(const struct rose_engine *engine, struct rose_model_info *out);
+
+/* --- text and tokens --------------------------------------------------------------------------------------------------------- */
+
+enum {
+    ROSE_TOKENIZE_NO_SPECIAL = 1,    /* add no BOS, EOS or other special tokens of the post-processor */
+    ROSE_TOKENIZE_PARSE_SPECIAL = 2, /* control tokens spelt out in the text become those tokens */
+};
+/* At most capacity ids go to `ids`; *count is how many there are (call again with more room when larger). */
+enum rose_status rose_tokenize(const struct rose_engine *engine, const char *text, size_t bytes, int flags, int32_t *ids, size_t capacity, size_t *count,
+                               struct rose_error *err);
+enum { ROSE_DETOKENIZE_SKIP_SPECIAL = 1 };
+/* At most capacity bytes go to `text` (no NUL); *bytes is the whole length. */
+enum rose_status rose_detokenize(const struct rose_engine *engine, const int32_t *ids, size_t count, int flags, char *text, size_t capacity, size_t *bytes,
+                                 struct rose_error *err);
+/* The bytes of one token as decoding would add them in the middle of a text; NULL for an id outside the vocabulary. *bytes is its length. */
+const char *rose_token_text(const struct rose_engine *engine, int32_t id, size_t *bytes);
+
+/* Render the chat template. `input` is a JSON object: messages, tools, documents, add_generation_prompt (default true here as in
+ * every chat request) and any further variables. Text as with rose_detokenize. */
+enum rose_status rose_render(const struct rose_engine *engine, const char *input, size_t input_bytes, char *text, size_t capacity, size_t *bytes,
+                             struct rose_error *err);
+/* The same for a template text alone, without an engine. file names it in errors. */
+enum rose_status rose_render_template(const char *chat_template, size_t template_bytes, const char *file, const char *input, size_t input_bytes, char *text,
+                                      size_t capacity, size_t *bytes, struct rose_error *err);
+
+/* What is in a checkpoint, as a JSON text (docs/cli.md lists the keys); free with rose_free. context, sequences and kv as in the engine's options. */
+enum rose_status rose_inspect(const char *model, int context, int sequences, const char *kv, char **json, struct rose_error *err);
+void rose_free(void *memory);
+
+/* --- requests ------------------------------------------------------------------------------------------------------------------ */
+
+enum rose_request_kind {
+    ROSE_REQUEST_TEXT,   /* prompt is text, tokenised with special tokens added */
+    ROSE_REQUEST_CHAT,   /* prompt is a JSON object for the chat template (rose_render) */
+    ROSE_REQUEST_TOKENS, /* token ids as they are */
+};
+
+struct rose_logit_bias {
+    int32_t id;
+    float bias; /* added to the logit */
+};
+
+struct rose_sampling {
+    float temperature;     /* 0: greedy */
+    int top_k;             /* 0: off */
+    float top_p;           /* 1 (or 0): off */
+    float min_p;           /* 0: off */
+    float repetition_penalty; /* 1 (or 0): off; over prompt and answer (Keskar et al. 2019) */
+    float presence_penalty, frequency_penalty; /* over the answer */
+    uint64_t seed;         /* used when has_seed */
+    bool has_seed;
+    bool ignore_eos;
+    int min_tokens;        /* no end token or stop before so many */
+    const struct rose_logit_bias *logit_bias;
+    size_t logit_bias_count;
+};
+
+struct rose_request {
+    enum rose_request_kind kind;
+    const char *prompt;          /* TEXT, CHAT */
+    size_t prompt_bytes;
+    const int32_t *tokens;       /* TOKENS */
+    size_t tokens_count;
+    int tokenize_flags;          /* TEXT */
+    struct rose_sampling sampling;
+    int max_tokens;              /* -1: to the end of the context; 0: only the prompt (logprobs) */
+    const char *const *stops;    /* stop strings, NUL-terminated, not empty */
+    size_t stops_count;
+    const int32_t *stop_ids;
+    size_t stop_ids_count;
+    bool include_stop;           /* the stop string is part of the text */
+    bool keep_special;           /* special tokens show in the text */
+    int logprobs;                /* -1: none; 0..20: of each token, with so many alternatives */
+    int prompt_logprobs;         /* the same for prompt tokens */
+    int priority;                /* smaller goes first; equal: first come */
+    int64_t deadline_ms;         /* from submission; 0: none */
+    const char *cache_salt;      /* requests share prefixes only within a salt; NULL: "" */
+    uint64_t user;               /* comes back with every event */
+    int choices;                 /* n: how many answers, sharing one prompt; 0 means 1. Events carry the choice's index. */
+};
+/* A request with every field at its neutral value (max_tokens -1, logprobs -1, penalties off, greedy). */
+void rose_request_init(struct rose_request *request);
+
+/* Queue a request; all it points to is copied. Refuses what can never be served, with the limit in the message. */
+enum rose_status rose_submit(struct rose_engine *engine, const struct rose_request *request, uint64_t *id, struct rose_error *err);
+/* Ask for the end of a request; its final event follows. Unknown or finished ids are ignored. */
+void rose_cancel(struct rose_engine *engine, uint64_t id);
+
+enum rose_event_kind {
+    ROSE_EVENT_PROMPT, /* the prompt has been read: token counts, prompt logprobs */
+    ROSE_EVENT_TOKEN,  /* one new token (text may be empty while a character is incomplete) */
+    ROSE_EVENT_CHOICE, /* one of several choices has ended: finish */
+    ROSE_EVENT_FINAL,  /* the last event of the request */
+};
+enum rose_finish { ROSE_FINISH_NONE, ROSE_FINISH_STOP, ROSE_FINISH_LENGTH, ROSE_FINISH_CANCELLED, ROSE_FINISH_DEADLINE, ROSE_FINISH_ERROR };
+const char *rose_finish_name(enum rose_finish finish);
+
+struct rose_logprob {
+    int32_t id;
+    float logprob;
+};
+
+/* Text and arrays are valid until the next rose_events on this engine. */
+struct rose_event {
+    enum rose_event_kind kind;
+    uint64_t id, user;
+    int choice;
+    int32_t token;          /* TOKEN: its id, -1 when the event only carries held-back text */
+    const char *text;       /* TOKEN: bytes to append, whole UTF-8 characters */
+    size_t text_bytes;
+    float logprob;          /* TOKEN, when asked for */
+    const struct rose_logprob *top; /* [top_count] alternatives, most likely first; PROMPT: prompt_count rows of top_per_token */
+    int top_count;
+    /* PROMPT with prompt_logprobs: the prompt's tokens and their log-probabilities (NAN for the first). */
+    const int32_t *prompt_tokens;
+    const float *prompt_logprobs;
+    int prompt_count, top_per_token;
+    /* PROMPT and FINAL */
+    int prompt_tokens_count, cached_tokens, completion_tokens;
+    enum rose_finish finish; /* CHOICE, FINAL */
+    int stop_index;          /* which stop string ended it; -1: none */
+    int32_t stop_token;      /* which token ended it; -1: none */
+    enum rose_status status; /* FINAL: why, when finish is ERROR */
+    const char *message;
+    double queued_s, prefill_s, decode_s; /* FINAL */
+};
+
+/* Fill up to n events; waits up to timeout_ms (-1: for ever, 0: not at all) for the first one. Returns how many. */
+size_t rose_events(struct rose_engine *engine, struct rose_event *events, size_t n, int timeout_ms);
+/* A descriptor that polls readable while events wait. */
+int rose_event_fd(struct rose_engine *engine);
+
+/* --- state ------------------------------------------------------------------------------------------------------------------------ */
+
+enum { ROSE_HISTOGRAM_BUCKETS = 24 };
+/* Bucket i counts values <= 2^(i - 12) seconds (0.24 ms to 2048 s); the last one counts all above too. */
+struct rose_histogram {
+    uint64_t count[ROSE_HISTOGRAM_BUCKETS], total;
+    double sum;
+};
+
+struct rose_stats {
+    uint64_t steps, tokens_in, tokens_out, requests, finished, cancelled, failed, preemptions;
+    uint64_t prefix_lookup_tokens, prefix_hit_tokens, late_compiles;
+    int running, waiting, pages_total, pages_free, pages_cached;
+    int last_prefill_rows, last_decode_rows; /* of the latest step */
+    double last_step_s, seconds_since_step;  /* the latter counts only while there is work */
+    struct rose_histogram ttft, inter_token, end_to_end, step_time, queue_time;
+};
+void rose_engine_stats(const struct rose_engine *engine, struct rose_stats *out);
+/* Take no new requests; running ones go on. */
+void rose_engine_drain(struct rose_engine *engine);
+
 #ifdef __cplusplus
 }
 #endif

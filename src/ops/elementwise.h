@@ -27,4 +27,11 @@ struct op_add {
 };
 enum rose_status op_add(struct program *program, const struct op_add *op, struct rose_error *err);
 
+/* y *= sigmoid(gate), gate [rows, 1]: the shared expert's own gate. */
+struct op_row_gate {
+    int layer;
+    struct op_value gate, y;
+};
+enum rose_status op_row_gate(struct program *program, const struct op_row_gate *op, struct rose_error *err);
+
 #endif

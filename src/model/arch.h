@@ -1,0 +1,134 @@
+/* The registry of architectures: one row each. A row says how a config maps to model_config where it differs from the
+ * family's habits, and how tensor names map to slots. See docs/add_a_model.md. */
+#ifndef ROSE_MODEL_ARCH_H
+#define ROSE_MODEL_ARCH_H
+
+#include "model/config.h"
+
+/* Places for weights. Matrices become op_weights, vectors float32 arrays. */
+enum slot {
+    /* of the model */
+    SLOT_EMBED,
+    SLOT_FINAL_NORM,
+    SLOT_OUTPUT,
+    SLOT_ROPE_FREQS,
+    SLOT_ROPE_SHORT,
+    SLOT_ROPE_LONG,
+    /* of a layer */
+    SLOT_ATTN_NORM,
+    SLOT_Q,
+    SLOT_K,
+    SLOT_V,
+    SLOT_QKV,
+    SLOT_Q_BIAS,
+    SLOT_K_BIAS,
+    SLOT_V_BIAS,
+    SLOT_QKV_BIAS,
+    SLOT_Q_NORM,
+    SLOT_K_NORM,
+    SLOT_O,
+    SLOT_O_BIAS,
+    SLOT_POST_ATTN_NORM,
+    SLOT_FFN_NORM,
+    SLOT_GATE,
+    SLOT_UP,
+    SLOT_GATE_UP,
+    SLOT_DOWN,
+    SLOT_GATE_BIAS,
+    SLOT_UP_BIAS,
+    SLOT_DOWN_BIAS,
+    SLOT_POST_FFN_NORM,
+    SLOT_ROUTER,
+    SLOT_EXPERT_GATE,
+    SLOT_EXPERT_UP,
+    SLOT_EXPERT_DOWN,
+    SLOT_SHARED_GATE,
+    SLOT_SHARED_UP,
+    SLOT_SHARED_DOWN,
+    SLOT_SHARED_ROUTER,
+    SLOT_COUNT
+};
+
+/* Dimensions of a slot, resolved against a config. */
+enum dim {
+    DIM_NONE,
+    DIM_HIDDEN,
+    DIM_VOCAB,
+    DIM_Q,   /* heads * head_dim */
+    DIM_KV,  /* kv_heads * head_dim */
+    DIM_QKV, /* q, k and v rows stacked */
+    DIM_HEAD,
+    DIM_ATTN_OUT, /* heads * value_dim */
+    DIM_Q_NORM,   /* head_dim or the whole row, by qk_norm */
+    DIM_K_NORM,
+    DIM_FFN,
+    DIM_FFN2, /* gate and up stacked */
+    DIM_EXPERTS,
+    DIM_EXPERT_FFN,
+    DIM_SHARED_FFN,
+    DIM_ROPE, /* rotary_dim / 2 */
+    DIM_ONE,
+};
+
+/* How a tensor-parallel rank takes its part. */
+enum shard { SHARD_NONE, SHARD_OUT, SHARD_IN };
+
+/* When a slot is part of a model (or layer). */
+enum need {
+    NEED_ALWAYS,
+    NEED_UNTIED,
+    NEED_PRE_NORM,
+    NEED_POST_NORM,
+    NEED_QKV_BIAS,
+    NEED_O_BIAS,
+    NEED_MLP_BIAS,
+    NEED_QK_NORM,
+    NEED_DENSE,
+    NEED_MOE,
+    NEED_SHARED,
+    NEED_SHARED_GATE,
+    NEED_OPTIONAL, /* taken when the file has it */
+};
+
+/* One tensor: %d in a name is the layer, a second %d the expert. NULL: this format does not have it. */
+struct slot_row {
+    enum slot slot;
+    const char *hf, *gguf;
+    enum dim out, in; /* in DIM_NONE: a vector */
+    enum need need;
+    enum shard shard;
+    bool per_layer;
+};
+
+struct arch {
+    const char *name;               /* Hugging Face model_type */
+    const char *gguf;               /* general.architecture, NULL: not in GGUF */
+    const char *hf_class;           /* for people */
+    const struct slot_row *extra;   /* rows that replace (same slot) or add to the family's, ended by slot == SLOT_COUNT */
+    bool fused_qkv, fused_gate_up;  /* one tensor in the file (both formats) */
+    bool gguf_pairs;                /* GGUF conversion permuted q and k: rotary pairs lie side by side */
+    enum model_norms norms;
+    enum model_qk_norm qk_norm;
+    float norm_offset;              /* of Hugging Face files; GGUF files have it added in */
+    bool qkv_bias;                  /* always there */
+    enum op_activation activation;  /* when the config names none */
+    const char *ignore;             /* tensor name prefix that may be present and unused, NULL */
+    /* What the config says in this architecture's own words. NULL: nothing more. */
+    enum rose_status (*from_json)(struct arena *arena, const struct json *config, struct model_config *out, struct rose_error *err);
+    enum rose_status (*from_gguf)(struct arena *arena, struct weights *weights, struct model_config *out, struct rose_error *err);
+};
+
+const struct arch *arch_find(struct str model_type);
+const struct arch *arch_find_gguf(struct str architecture);
+/* The i-th row, NULL behind the last. */
+const struct arch *arch_at(int i);
+/* "llama, mistral, ...": for messages. */
+void arch_list(char *out, size_t bytes);
+
+/* The slot's row for this architecture: its own or the family's; NULL when neither has it in this format. */
+const struct slot_row *arch_slot(const struct arch *arch, enum slot slot);
+/* A dimension in numbers. */
+int64_t arch_dim(const struct model_config *config, enum dim dim);
+bool arch_needs(const struct model_config *config, const struct slot_row *row, int layer, bool fused_qkv, bool fused_gate_up);
+
+#endif

@@ -1,0 +1,184 @@
+/* config.json of a Hugging Face directory to model_config: the habits all architectures share, then the row's own words. */
+#include <math.h>
+#include <stdio.h>
+
+#include "model/arch.h"
+#include "model/config_util.h"
+
+static const struct json *get2(const struct json *c, const char *a, const char *b)
+{
+    const struct json *v = json_get(c, a);
+    return json_is_null(v) ? json_get(c, b) : v;
+}
+
+enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out,
+                            struct rose_error *err)
+{
+    const struct json *v = json_get(config, key);
+    if (json_is_null(v)) {
+        if (fallback < low) return status_set(err, ROSE_FORMAT, "config.json: \"%s\" is missing", key);
+        *out = (int32_t)fallback;
+        return ROSE_OK;
+    }
+    int64_t n = json_int(v, INT64_MIN);
+    if (n < low || n > high)
+        return status_set(err, ROSE_FORMAT, "config.json: \"%s\" must be a whole number from %lld to %lld", key, (long long)low, (long long)high);
+    *out = (int32_t)n;
+    return ROSE_OK;
+}
+
+bool config_activation(struct str name, enum op_activation *out)
+{
+    static const struct { const char *name; enum op_activation act; } known[] = {
+        {"silu", OP_ACT_SILU}, {"swish", OP_ACT_SILU}, {"gelu", OP_ACT_GELU_ERF}, {"gelu_new", OP_ACT_GELU_TANH},
+        {"gelu_pytorch_tanh", OP_ACT_GELU_TANH}, {"gelu_fast", OP_ACT_GELU_TANH}, {"relu", OP_ACT_RELU}, {"relu2", OP_ACT_RELU2}};
+    for (size_t i = 0; i < ROSE_COUNT(known); i++)
+        if (str_is(name, known[i].name)) return *out = known[i].act, true;
+    return false;
+}
+
+static enum rose_status factors(struct arena *arena, const struct json *list, int32_t count, const char *what, const float **out, struct rose_error *err)
+{
+    if (!json_is(list, JSON_ARRAY) || (int32_t)list->count != count)
+        return status_set(err, ROSE_FORMAT, "config.json: longrope \"%s\" must be a list of %d numbers (half the rotary dimension), found %u", what, count,
+                          json_is(list, JSON_ARRAY) ? list->count : 0);
+    float *f = ARENA_ARRAY(arena, float, (size_t)count);
+    if (!f) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (int32_t i = 0; i < count; i++) {
+        f[i] = (float)json_num(&list->items[i], 0);
+        if (!(f[i] > 0) || isinf(f[i])) return status_set(err, ROSE_FORMAT, "config.json: longrope \"%s\"[%d] must be a positive number", what, i);
+    }
+    *out = f;
+    return ROSE_OK;
+}
+
+enum rose_status config_rope(struct arena *arena, const struct json *config, const struct json *params, double theta, const struct model_config *c,
+                             struct rope_config *r, struct rose_error *err)
+{
+    static const struct { const char *name; enum rope_scaling scaling; } known[] = {
+        {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},
+        {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE}, {"mrope", ROPE_DEFAULT}};
+    struct str type = json_str(get2(params, "rope_type", "type"), "default");
+    *r = (struct rope_config){.scaling = (enum rope_scaling)-1};
+    for (size_t i = 0; i < ROSE_COUNT(known); i++)
+        if (str_is(type, known[i].name)) r->scaling = known[i].scaling;
+    if ((int)r->scaling < 0) return status_set(err, ROSE_UNSUPPORTED, "config.json: rope type \"" STR_FMT "\" is not known", STR_ARG(type));
+    r->theta = json_num(json_get(params, "rope_theta"), json_num(json_get(config, "rope_theta"), theta));
+    double partial = json_num(json_get(params, "partial_rotary_factor"), json_num(json_get(config, "partial_rotary_factor"), 1));
+    if (!(partial > 0 && partial <= 1)) return status_set(err, ROSE_FORMAT, "config.json: \"partial_rotary_factor\" must lie in (0, 1]");
+    r->rotary_dim = (int32_t)(c->heads.head_dim * partial);
+    const struct json *original = json_get(params, "original_max_position_embeddings");
+    if (json_is_null(original)) original = json_get(config, "original_max_position_embeddings");
+    r->original_context = (int32_t)ROSE_MIN(ROSE_MAX(json_int(original, 0), 0), INT32_MAX);
+    const struct json *factor = json_get(params, "factor");
+    r->factor = json_num(factor, r->original_context ? (double)c->context / r->original_context : 1);
+    /* Phi-3 files give the two contexts instead of the factor. */
+    r->low_freq_factor = json_num(json_get(params, "low_freq_factor"), 1);
+    r->high_freq_factor = json_num(json_get(params, "high_freq_factor"), 4);
+    r->beta_fast = json_num(json_get(params, "beta_fast"), 32);
+    r->beta_slow = json_num(json_get(params, "beta_slow"), 1);
+    r->mscale = json_num(json_get(params, "mscale"), 0);
+    r->mscale_all_dim = json_num(json_get(params, "mscale_all_dim"), 0);
+    r->attention_factor = json_num(json_get(params, "attention_factor"), 0);
+    r->truncate = json_bool(json_get(params, "truncate"), true);
+    if (r->scaling == ROPE_LONGROPE) {
+        ROSE_TRY(factors(arena, json_get(params, "short_factor"), r->rotary_dim / 2, "short_factor", &r->short_factor, err));
+        ROSE_TRY(factors(arena, json_get(params, "long_factor"), r->rotary_dim / 2, "long_factor", &r->long_factor, err));
+    }
+    return config_rope_check(r, "config.json", err);
+}
+
+/* rope_parameters (transformers 5), else rope_scaling beside rope_theta. */
+const struct json *config_rope_params(const struct json *config)
+{
+    return get2(config, "rope_parameters", "rope_scaling");
+}
+
+static enum rose_status read_eos(const struct json *v, struct model_config *c, struct rose_error *err)
+{
+    if (json_is(v, JSON_ARRAY)) {
+        for (uint32_t i = 0; i < v->count; i++) ROSE_TRY(read_eos(&v->items[i], c, err));
+        return ROSE_OK;
+    }
+    int64_t id = json_int(v, -1);
+    if (id < 0) return ROSE_OK;
+    if (id >= c->vocabulary) return status_set(err, ROSE_FORMAT, "config.json: \"eos_token_id\" %lld lies outside the vocabulary of %d", (long long)id, c->vocabulary);
+    for (int32_t i = 0; i < c->eos_count; i++)
+        if (c->eos[i] == id) return ROSE_OK;
+    if (c->eos_count < (int32_t)ROSE_COUNT(c->eos)) c->eos[c->eos_count++] = (int32_t)id;
+    return ROSE_OK;
+}
+
+enum rose_status config_eos(const struct json *config, struct model_config *c, struct rose_error *err)
+{
+    return read_eos(json_get(config, "eos_token_id"), c, err);
+}
+
+static enum rose_status read_sizes(const struct json *j, struct model_config *c, struct rose_error *err)
+{
+    ROSE_TRY(config_int(j, "num_hidden_layers", 1, 4096, -1, &c->layers, err));
+    ROSE_TRY(config_int(j, "hidden_size", 1, 1 << 20, -1, &c->hidden, err));
+    ROSE_TRY(config_int(j, "vocab_size", 1, 1 << 24, -1, &c->vocabulary, err));
+    ROSE_TRY(config_int(j, "intermediate_size", 1, 1 << 22, -1, &c->intermediate, err));
+    ROSE_TRY(config_int(j, "max_position_embeddings", 1, INT32_MAX, 2048, &c->context, err));
+    ROSE_TRY(config_int(j, "num_attention_heads", 1, 1 << 14, -1, &c->heads.heads, err));
+    ROSE_TRY(config_int(j, "num_key_value_heads", 1, 1 << 14, c->heads.heads, &c->heads.kv_heads, err));
+    ROSE_TRY(config_int(j, "head_dim", 1, 1 << 14, ROSE_MAX(c->hidden / c->heads.heads, 1), &c->heads.head_dim, err));
+    return ROSE_OK;
+}
+
+/* layer_types names each layer's attention; without it sliding_window holds for all, or for those the row says. */
+static enum rose_status read_windows(const struct json *j, struct model_config *c, struct rose_error *err)
+{
+    int32_t window;
+    ROSE_TRY(config_int(j, "sliding_window", 0, INT32_MAX, 0, &window, err));
+    if (!json_bool(json_get(j, "use_sliding_window"), true)) window = 0;
+    const struct json *types = json_get(j, "layer_types");
+    if (!json_is_null(types) && (!json_is(types, JSON_ARRAY) || (int32_t)types->count < c->layers))
+        return status_set(err, ROSE_FORMAT, "config.json: \"layer_types\" must name all %d layers", c->layers);
+    for (int32_t i = 0; i < c->layers; i++) {
+        struct str type = json_is_null(types) ? STR("sliding_attention") : json_str(&types->items[i], "");
+        if (str_is(type, "sliding_attention")) c->layer[i].window = window;
+        else if (!str_is(type, "full_attention"))
+            return status_set(err, ROSE_UNSUPPORTED, "config.json: layer %d has attention of type \"" STR_FMT "\", which is not supported", i, STR_ARG(type));
+    }
+    return ROSE_OK;
+}
+
+enum rose_status config_from_json(struct arena *arena, const char *file, const struct json *j, struct model_config *c, struct rose_error *err)
+{
+    *c = (struct model_config){.embedding_scale = 1, .residual_scale = 1, .logits_scale = 1, .experts_scale = 1, .bos = -1, .pad = -1};
+    struct str type = json_str(json_get(j, "model_type"), "");
+    c->arch = arch_find(type);
+    if (!c->arch) {
+        char list[512];
+        arch_list(list, sizeof list);
+        return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(type), list);
+    }
+    ROSE_TRY(read_sizes(j, c, err));
+    c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);
+    if (!c->layer) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    snprintf(c->name, sizeof c->name, STR_FMT, STR_ARG(json_str(json_get(j, "_name_or_path"), "")));
+    c->norm_eps = (float)json_num(get2(j, "rms_norm_eps", "layer_norm_eps"), 1e-6);
+    c->norm_offset = c->arch->norm_offset;
+    c->norms = c->arch->norms;
+    c->qk_norm = c->arch->qk_norm;
+    c->rope_pairs = OP_ROPE_HALF;
+    c->tied = json_bool(json_get(j, "tie_word_embeddings"), false);
+    c->qkv_bias = c->arch->qkv_bias || json_bool(json_get(j, "attention_bias"), false);
+    c->o_bias = json_bool(json_get(j, "attention_bias"), false);
+    c->mlp_bias = json_bool(json_get(j, "mlp_bias"), false);
+    struct str act = json_str(get2(j, "hidden_activation", "hidden_act"), "");
+    c->activation = c->arch->activation;
+    if (act.n && !config_activation(act, &c->activation))
+        return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: activation \"" STR_FMT "\" is not supported", file, STR_ARG(act));
+    c->bos = (int32_t)json_int(json_get(j, "bos_token_id"), -1);
+    c->pad = (int32_t)json_int(json_get(j, "pad_token_id"), -1);
+    ROSE_TRY(config_eos(j, c, err));
+    ROSE_TRY(read_windows(j, c, err));
+    c->ropes_count = 1;
+    const struct json *params = config_rope_params(j);
+    if (json_is_null(json_get(params, "full_attention"))) ROSE_TRY(config_rope(arena, j, params, 10000, c, &c->ropes[0], err));
+    if (c->arch->from_json) ROSE_TRY(c->arch->from_json(arena, j, c, err));
+    return config_finish(c, file, err);
+}

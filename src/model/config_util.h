@@ -1,0 +1,21 @@
+/* Pieces of reading a config that the general reader and the rows share. */
+#ifndef ROSE_MODEL_CONFIG_UTIL_H
+#define ROSE_MODEL_CONFIG_UTIL_H
+
+#include "model/config.h"
+
+/* A whole number in [low, high]; missing or null: fallback, or an error when fallback < low. */
+enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err);
+bool config_activation(struct str name, enum op_activation *out);
+/* One table of rotary parameters; config gives the old-style neighbours (rope_theta, partial_rotary_factor). */
+enum rose_status config_rope(struct arena *arena, const struct json *config, const struct json *params, double theta, const struct model_config *c,
+                             struct rope_config *out, struct rose_error *err);
+const struct json *config_rope_params(const struct json *config);
+/* Adds the ids of "eos_token_id" (one or a list), each once. */
+enum rose_status config_eos(const struct json *config, struct model_config *c, struct rose_error *err);
+enum rose_status config_rope_check(const struct rope_config *r, const char *file, struct rose_error *err);
+/* A number under the architecture's own prefix in GGUF metadata ("llama." + key). */
+int64_t config_gguf_int(struct weights *weights, const char *key, int64_t fallback);
+double config_gguf_num(struct weights *weights, const char *key, double fallback);
+
+#endif
