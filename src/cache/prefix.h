@@ -1,0 +1,53 @@
+/* Prefix tree: finds the pages of a prefix that some request has computed already.
+ *
+ * A node is one full block of page_tokens tokens behind its parent, with one page a cache group. Nodes are found by
+ * hash(parent's key, tokens, salt) and verified token by token. The tree owns one share of each page; sequences that use a node
+ * pin it. Unpinned leaves are evicted, least recently used first. A page of a sliding-window group may be missing (-1): a hit is
+ * valid when every group still holds what a query behind the hit can see.
+ */
+#ifndef ROSE_CACHE_PREFIX_H
+#define ROSE_CACHE_PREFIX_H
+
+#include "cache/kv_pages.h"
+
+enum { PREFIX_MAX_GROUPS = 8, PREFIX_NONE = -1 };
+
+struct prefix_node {
+    uint64_t key;
+    int32_t parent, children, pins; /* node indexes and counts */
+    int32_t next;                   /* in the hash chain; in the free list */
+    int32_t older, newer;           /* LRU list of evictable nodes (no children, no pins); PREFIX_NONE outside */
+    bool listed, used;
+    int32_t page[PREFIX_MAX_GROUPS];
+};
+
+struct prefix {
+    struct kv_pages *pages;
+    int32_t page_tokens, groups, capacity, count;
+    int32_t window[PREFIX_MAX_GROUPS];
+    struct prefix_node *nodes; /* [capacity] */
+    int32_t *tokens;           /* [capacity, page_tokens] */
+    int32_t *buckets;          /* [buckets_count], a power of two */
+    int32_t buckets_count, free_head, oldest, newest;
+};
+
+/* Room for `capacity` nodes (at least the pool's pages / groups). windows [groups]: 0 for full attention. */
+enum rose_status prefix_open(struct prefix *tree, struct kv_pages *pages, int32_t page_tokens, int32_t groups, const int32_t *windows, int32_t capacity,
+                             struct rose_error *err);
+void prefix_close(struct prefix *tree);
+
+/* The longest usable prefix of tokens[0..count): writes its nodes in order (at most room) and pins them; returns how many.
+ * 0 <= usable * page_tokens <= count. */
+int32_t prefix_match(struct prefix *tree, uint64_t salt, const int32_t *tokens, int32_t count, int32_t *nodes, int32_t room);
+/* The same without pinning: how many blocks would match. */
+int32_t prefix_probe(const struct prefix *tree, uint64_t salt, const int32_t *tokens, int32_t count);
+/* Put the block behind `parent` (PREFIX_NONE: first) with its pages [groups] (each shared once more) and pin it. Returns the node;
+ * an equal node that is there already is pinned and returned; PREFIX_NONE when the tree is full of pinned nodes. */
+int32_t prefix_insert(struct prefix *tree, uint64_t salt, int32_t parent, const int32_t *tokens, const int32_t *pages);
+void prefix_unpin(struct prefix *tree, int32_t node);
+/* Give up the node's page of one group (a window has passed it) if nobody else pins the node. */
+void prefix_drop_page(struct prefix *tree, int32_t node, int32_t group);
+/* Evict old leaves until `pages` pages are free in the pool, or nothing is left to evict. */
+bool prefix_make_room(struct prefix *tree, int32_t pages);
+
+#endif
