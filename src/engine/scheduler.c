@@ -115,6 +115,13 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
             bool decode = s->length - s->computed == 1;
             if (s->running && !s->preempted && !s->hold && decode == (pass == 0)) give_rows(&p, i, s, s->computed, s->blocks, decode, true);
         }
+    /* What running prefills still need is spoken for. */
+    for (int32_t i = 0; i < n; i++) {
+        const struct sched_seq *s = &seqs[i];
+        if (!s->running || s->preempted) continue;
+        int32_t later = blocks_for(&p, s->length + 1) - ROSE_MAX(blocks_for(&p, s->computed + s->rows), s->blocks);
+        if (later > 0) p.free_pages -= later * limits->groups;
+    }
     /* Waiting ones in order; the first that does not fit stops the queue, so that large requests are not overtaken for ever. No
      * admission in a step that had to preempt. */
     for (int32_t i = 0; i < n && p.r.preempted == 0 && p.running < limits->max_running; i++) {

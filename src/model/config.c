@@ -25,7 +25,7 @@ enum rose_status config_rope_check(const struct rope_config *r, const char *file
  * window has, so that few layers of one kind do not waste pages of another. More groups than OP_MAX_GROUPS: larger, padded ones. */
 static enum rose_status plan_groups(struct model_config *c, const char *file, struct rose_error *err)
 {
-    int32_t windows[OP_MAX_GROUPS], counts[OP_MAX_GROUPS], kinds = 0;
+    int32_t windows[OP_MAX_GROUPS], counts[OP_MAX_GROUPS] = {0}, kinds = 0;
     for (int32_t i = 0; i < c->layers; i++) {
         int32_t k = 0;
         while (k < kinds && windows[k] != c->layer[i].window) k++;

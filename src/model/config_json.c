@@ -169,7 +169,7 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     c->o_bias = json_bool(json_get(j, "attention_bias"), false);
     c->mlp_bias = json_bool(json_get(j, "mlp_bias"), false);
     struct str act = json_str(get2(j, "hidden_activation", "hidden_act"), "");
-    c->activation = c->arch->activation;
+    c->activation = c->arch->activation ? c->arch->activation : OP_ACT_SILU;
     if (act.n && !config_activation(act, &c->activation))
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: activation \"" STR_FMT "\" is not supported", file, STR_ARG(act));
     c->bos = (int32_t)json_int(json_get(j, "bos_token_id"), -1);

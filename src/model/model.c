@@ -1,0 +1,251 @@
+/* Loading: every slot of every layer is bound to a tensor of the file, then packed for the device, then its pages go back. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "weights/bind.h"
+#include "weights/gguf.h"
+
+struct loader {
+    struct model *m;
+    struct bind *bind;
+    const struct arch *arch;
+    bool gguf;
+    struct rose_error *err;
+    /* matrices in the order they will be packed */
+    struct item {
+        struct tensor source;
+        struct op_weight *target;
+        const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
+        size_t bytes;
+    } *items;
+    size_t count, capacity;
+    model_progress_fn *progress;
+    void *user;
+};
+
+static enum rose_status no_memory(struct loader *l) { return status_set(l->err, ROSE_NO_MEMORY, "out of memory while loading the model"); }
+
+static enum rose_status add_item(struct loader *l, struct tensor source, struct op_weight *target, const struct weights_tensor *release)
+{
+    if (l->count == l->capacity) {
+        size_t cap = l->capacity ? l->capacity * 2 : 256;
+        struct item *more = realloc(l->items, cap * sizeof *more);
+        if (!more) return no_memory(l);
+        l->items = more;
+        l->capacity = cap;
+    }
+    l->items[l->count++] = (struct item){source, target, release, 0};
+    l->m->parameters += tensor_count(&source);
+    return ROSE_OK;
+}
+
+/* Rows [begin, begin + rows) of a matrix. */
+static struct tensor rows_of(const struct tensor *t, int64_t begin, int64_t rows)
+{
+    struct tensor v = {t->dtype, 2, {rows, tensor_cols(t)}, NULL};
+    if (t->data) v.data = (const char *)t->data + (size_t)begin * dtype_row_bytes(t->dtype, (size_t)v.shape[1]);
+    return v;
+}
+
+/* Norms, biases and factors become float32 in the arena. */
+static enum rose_status vector(struct loader *l, const struct tensor *t, const float **out)
+{
+    size_t n = (size_t)tensor_count(t);
+    float *v = ARENA_ARRAY(&l->m->arena, float, n);
+    if (!v) return no_memory(l);
+    dtype_decode(t->dtype, t->data, v, n);
+    l->m->parameters += (int64_t)n;
+    *out = v;
+    return ROSE_OK;
+}
+
+/* Where a slot's parts go when the file holds them fused. */
+static enum rose_status split(struct loader *l, struct model_layer *layer, enum slot slot, const struct tensor *t, const struct weights_tensor *file)
+{
+    const struct model_config *c = &l->m->config;
+    int64_t q = arch_dim(c, DIM_Q), kv = arch_dim(c, DIM_KV);
+    if (slot == SLOT_QKV) {
+        ROSE_TRY(add_item(l, rows_of(t, 0, q), &layer->weight[SLOT_Q], NULL));
+        ROSE_TRY(add_item(l, rows_of(t, q, kv), &layer->weight[SLOT_K], NULL));
+        return add_item(l, rows_of(t, q + kv, kv), &layer->weight[SLOT_V], file);
+    }
+    if (slot == SLOT_GATE_UP) {
+        ROSE_TRY(add_item(l, rows_of(t, 0, c->intermediate), &layer->weight[SLOT_GATE], NULL));
+        return add_item(l, rows_of(t, c->intermediate, c->intermediate), &layer->weight[SLOT_UP], file);
+    }
+    return add_item(l, *t, &layer->weight[slot], file);
+}
+
+static enum rose_status split_vector(struct loader *l, struct model_layer *layer, enum slot slot, const struct tensor *t)
+{
+    const struct model_config *c = &l->m->config;
+    const float *v = NULL;
+    ROSE_TRY(vector(l, t, &v));
+    if (slot != SLOT_QKV_BIAS) {
+        layer->vector[slot] = v;
+        return ROSE_OK;
+    }
+    layer->vector[SLOT_Q_BIAS] = v;
+    layer->vector[SLOT_K_BIAS] = v + arch_dim(c, DIM_Q);
+    layer->vector[SLOT_V_BIAS] = v + arch_dim(c, DIM_Q) + arch_dim(c, DIM_KV);
+    return ROSE_OK;
+}
+
+static bool want(struct loader *l, const char *name, int ndim, const int64_t *shape, int flags, struct tensor *t)
+{
+    return bind_want(l->bind, name, ndim, shape, flags, t);
+}
+
+static enum rose_status experts(struct loader *l, struct model_layer *layer, int which, const struct slot_row *row, int index)
+{
+    const struct model_config *c = &l->m->config;
+    int64_t n = arch_dim(c, row->out), k = arch_dim(c, row->in);
+    char name[256];
+    struct tensor t;
+    layer->experts[which] = ARENA_ARRAY(&l->m->arena, struct op_weight, (size_t)c->experts);
+    if (!layer->experts[which]) return no_memory(l);
+    if (l->gguf) {
+        snprintf(name, sizeof name, row->gguf, index);
+        if (!want(l, name, 3, (int64_t[]){c->experts, n, k}, BIND_ANY, &t)) return ROSE_OK;
+        for (int32_t e = 0; e < c->experts; e++)
+            ROSE_TRY(add_item(l, rows_of(&t, e * n, n), &layer->experts[which][e], e + 1 == c->experts ? weights_find(l->m->weights, name) : NULL));
+        return ROSE_OK;
+    }
+    for (int32_t e = 0; e < c->experts; e++) {
+        snprintf(name, sizeof name, row->hf, index, e);
+        if (want(l, name, 2, (int64_t[]){n, k}, BIND_ANY, &t)) ROSE_TRY(add_item(l, t, &layer->experts[which][e], weights_find(l->m->weights, name)));
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, enum slot slot, int index)
+{
+    const struct model_config *c = &l->m->config;
+    const struct slot_row *row = arch_slot(l->arch, slot);
+    const char *pattern = row ? l->gguf ? row->gguf : row->hf : NULL;
+    if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->arch->fused_qkv, l->arch->fused_gate_up)) return ROSE_OK;
+    if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) return experts(l, layer, slot - SLOT_EXPERT_GATE, row, index);
+    char name[256];
+    snprintf(name, sizeof name, pattern, index);
+    int64_t out = arch_dim(c, row->out), in = arch_dim(c, row->in);
+    int flags = row->need == NEED_OPTIONAL ? BIND_OPTIONAL : BIND_ANY;
+    struct tensor t;
+    if (row->in == DIM_NONE) {
+        if (!want(l, name, 1, &out, flags | BIND_PLAIN, &t)) return ROSE_OK;
+        return split_vector(l, layer, slot, &t);
+    }
+    if (!want(l, name, 2, (int64_t[]){out, in}, flags, &t)) return ROSE_OK;
+    return split(l, layer, slot, &t, weights_find(l->m->weights, name));
+}
+
+/* Slots of the model use the same shelves as a layer's while binding. */
+static enum rose_status bind_all(struct loader *l, struct model_layer *top)
+{
+    struct model *m = l->m;
+    for (int s = 0; s < SLOT_ATTN_NORM; s++) ROSE_TRY(bind_slot(l, top, (enum slot)s, 0));
+    for (int i = 0; i < m->config.layers; i++)
+        for (int s = SLOT_ATTN_NORM; s < SLOT_COUNT; s++) ROSE_TRY(bind_slot(l, &m->layers[i], (enum slot)s, i));
+    if (l->arch->ignore) {
+        char pattern[160];
+        snprintf(pattern, sizeof pattern, "*%s*", l->arch->ignore);
+        bind_ignore(l->bind, pattern);
+    }
+    if (m->config.tied) bind_ignore(l->bind, l->gguf ? "output.weight" : "lm_head.weight"); /* a second copy of the table */
+    struct bind *b = l->bind;
+    l->bind = NULL;
+    return bind_finish(b, NULL, l->err);
+}
+
+static enum rose_status pack_all(struct loader *l)
+{
+    struct model *m = l->m;
+    size_t total = 0, done = 0, work = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        l->items[i].bytes = size_round_up(op_weight_bytes(m->device, &l->items[i].source), 256);
+        total += l->items[i].bytes;
+        work += l->items[i].bytes;
+    }
+    if (total > m->device->info.memory_total)
+        return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %s has %.1f GB; use a smaller quantisation", (double)total / 1e9, m->device->info.name,
+                          (double)m->device->info.memory_total / 1e9);
+    m->memory_bytes = total;
+    if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
+    for (size_t i = 0; i < l->count; i++) {
+        struct item *it = &l->items[i];
+        void *place = it->bytes ? (char *)m->memory + done : NULL;
+        ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
+        if (it->bytes && it->release) weights_release(m->weights, it->release);
+        done += it->bytes;
+        if (l->progress) l->progress(l->user, done, work);
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status finish_ropes(struct model *m, const struct model_layer *top, struct rose_error *err)
+{
+    struct model_config *c = &m->config;
+    /* The factors a GGUF file carries belong to the first table. */
+    if (top->vector[SLOT_ROPE_FREQS]) c->ropes[0].freq_factors = top->vector[SLOT_ROPE_FREQS];
+    if (top->vector[SLOT_ROPE_SHORT]) c->ropes[0].short_factor = top->vector[SLOT_ROPE_SHORT];
+    if (top->vector[SLOT_ROPE_LONG]) c->ropes[0].long_factor = top->vector[SLOT_ROPE_LONG];
+    for (int32_t i = 0; i < c->ropes_count; i++) {
+        if (c->ropes[i].scaling == ROPE_LONGROPE && (!c->ropes[i].short_factor || !c->ropes[i].long_factor))
+            return status_set(err, ROSE_FORMAT, "longrope without its short and long factors");
+        float *f = ARENA_ARRAY(&m->arena, float, (size_t)c->ropes[i].rotary_dim / 2);
+        if (!f) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        rope_inv_freq(&c->ropes[i], c->context, 0, f, &m->rope_scale[i]);
+        m->inv_freq[i] = f;
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status load(struct loader *l)
+{
+    struct model *m = l->m;
+    ROSE_TRY(config_read(&m->arena, m->weights, &m->config, l->err));
+    l->arch = m->config.arch;
+    l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
+    m->layers = ARENA_ARRAY(&m->arena, struct model_layer, (size_t)m->config.layers);
+    struct model_layer *top = ARENA_NEW(&m->arena, struct model_layer);
+    if (!m->layers || !top) return no_memory(l);
+    ROSE_TRY(bind_open(m->weights, &l->bind, l->err));
+    ROSE_TRY(bind_all(l, top));
+    ROSE_TRY(finish_ropes(m, top, l->err));
+    ROSE_TRY(pack_all(l));
+    m->embed = top->weight[SLOT_EMBED];
+    m->output = m->config.tied ? m->embed : top->weight[SLOT_OUTPUT];
+    m->final_norm = top->vector[SLOT_FINAL_NORM];
+    return ROSE_OK;
+}
+
+enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out, struct rose_error *err)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) {
+        weights_close(weights);
+        return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    }
+    m->device = device;
+    m->weights = weights;
+    struct loader l = {.m = m, .err = err, .progress = progress, .user = user};
+    enum rose_status s = load(&l);
+    if (l.bind) bind_finish(l.bind, NULL, NULL);
+    free(l.items);
+    if (s != ROSE_OK) {
+        model_close(m);
+        return s;
+    }
+    *out = m;
+    return ROSE_OK;
+}
+
+void model_close(struct model *m)
+{
+    if (!m) return;
+    device_free(m->device, m->memory, m->memory_bytes, DEVICE_MEMORY_LOCAL);
+    weights_close(m->weights);
+    arena_free(&m->arena);
+    free(m);
+}
