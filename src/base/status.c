@@ -53,7 +53,7 @@ enum rose_status status_at_line(struct rose_error *err, enum rose_status status,
 
 enum rose_status status_wrap(struct rose_error *err, enum rose_status status, const char *fmt, ...)
 {
-    if (!err) return status;
+    if (!err || status == ROSE_OK) return status;
     char inner[sizeof err->message];
     memcpy(inner, err->message, sizeof inner);
     va_list args;
