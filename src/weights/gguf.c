@@ -95,8 +95,8 @@ static enum rose_status open_cursor(const struct file_map *map, struct gguf_curs
 static enum rose_status read_tensor(struct weights *w, struct gguf_cursor *c, int part)
 {
     const char *what, *file = c->file;
-    uint64_t at = c->at, dims[4], offset;
-    uint32_t ndim, type;
+    uint64_t at = c->at, dims[4] = {0}, offset = 0;
+    uint32_t ndim = 0, type = 0;
     struct str name;
     ROSE_TRY(gguf_take_str(c, &name, "a tensor's name"));
     if (!weights_name_ok(name, WEIGHTS_MAX_NAME, &what))
@@ -199,8 +199,8 @@ static size_t split_prefix(const char *path, int64_t *parts)
 static enum rose_status read_part(struct weights *w, const char *path, int64_t no, int64_t parts,
                                   struct gguf *meta, struct rose_error *err)
 {
-    int part;
-    uint64_t tensors, pairs;
+    int part = 0;
+    uint64_t tensors = 0, pairs = 0;
     struct gguf_cursor c;
     ROSE_TRY(weights_map(w, path, &part, err));
     ROSE_TRY(open_cursor(&w->files[part], &c, &tensors, &pairs, err));
@@ -243,8 +243,8 @@ static enum rose_status open_split(struct weights *w, const char *path, int64_t 
 
 enum rose_status gguf_open(struct weights *w, const char *path, struct rose_error *err)
 {
-    int part;
-    uint64_t tensors, pairs;
+    int part = 0;
+    uint64_t tensors = 0, pairs = 0;
     struct gguf_cursor c;
     w->kind = WEIGHTS_GGUF;
     ROSE_TRY(weights_map(w, path, &part, err));

@@ -47,7 +47,7 @@ enum rose_status gguf_take(struct gguf_cursor *c, void *out, size_t n, const cha
 
 enum rose_status gguf_take_str(struct gguf_cursor *c, struct str *out, const char *what)
 {
-    uint64_t n;
+    uint64_t n = 0;
     ROSE_TRY(gguf_take(c, &n, 8, what));
     if (n > c->size - c->at) return cut(c, what);
     *out = (struct str){(const char *)c->data + c->at, (size_t)n};
@@ -86,7 +86,7 @@ static enum rose_status skip_items(struct gguf_cursor *c, const struct gguf_valu
 static enum rose_status read_pair(struct gguf_cursor *c, struct gguf_value *v)
 {
     uint64_t at = c->at;
-    uint32_t type;
+    uint32_t type = 0;
     const char *what;
     char place[96];
     ROSE_TRY(gguf_take_str(c, &v->key, "a metadata key"));

@@ -34,7 +34,7 @@ static enum rose_status open_shard(struct weights *w, const char *dir, struct st
                                    struct rose_error *err)
 {
     const char *what;
-    int part;
+    int part = 0;
     if (!weights_name_ok(name, 255, &what) || memchr(name.p, '/', name.n) || name.p[0] == '.')
         return status_at(err, ROSE_FORMAT, index, -1,
                          "%s: weight_map names a file that is not a plain name in this directory", index);
@@ -158,7 +158,7 @@ enum rose_status hf_open(struct weights *w, const char *dir, struct rose_error *
                          "%s has no config.json, without which the weights mean nothing", dir);
     ROSE_TRY(read_json(&w->arena, dir, "generation_config.json", CONFIG_LIMIT, &w->generation_config, err));
     if (one) {
-        int part;
+        int part = 0;
         ROSE_TRY(weights_map(w, single, &part, err));
         return safetensors_read(w, part, err);
     }

@@ -160,7 +160,7 @@ enum rose_status safetensors_read(struct weights *w, int part, struct rose_error
      * more. */
     struct arena scratch;
     arena_init(&scratch, (size_t)n * 24 + 65536);
-    const struct json *root;
+    const struct json *root = NULL;
     enum rose_status s =
         json_parse(&scratch, file, (struct str){(const char *)map->data + 8, (size_t)n}, &root, err);
     if (s == ROSE_OK) {

@@ -179,7 +179,7 @@ static enum rose_status sort_names(struct weights *w, struct rose_error *err)
 
 static enum rose_status open_safetensors(struct weights *w, const char *path, struct rose_error *err)
 {
-    int part;
+    int part = 0;
     w->kind = WEIGHTS_SAFETENSORS;
     ROSE_TRY(weights_map(w, path, &part, err));
     return safetensors_read(w, part, err);
