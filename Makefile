@@ -105,6 +105,7 @@ $(BUILD)/tests/$(1)/test_%: tests/$(1)/test_%.c $(call libraries,$(1) $(USE_$(1)
 	    $(foreach d,$(1) $(USE_$(1)),$(LIBS_$(d))) $(LDLIBS)
 endef
 $(foreach d,$(DIRS),$(eval $(call test_rule,$(d))))
+include $(wildcard tests/*/module.mk)
 
 check test:
 	scripts/check

@@ -1,0 +1,20 @@
+# The CPU harness for device code and the tests that use it. Kernels are compiled by the test program itself (simt_build.c)
+# into $(BUILD)/simt, one object a constant set, with the compiler of this build. The harness stands in for the thread
+# sanitizer's runtime, so it does not exist in a SAN=thread build.
+SIMT_SOURCES := $(filter-out tests/simt/test_%,$(sort $(wildcard tests/simt/*.c)))
+SIMT_OBJECTS := $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(SIMT_SOURCES))
+SIMT_CFLAGS   = -Itests -Itests/simt -DSIMT_CC='"$(CC)"' -DSIMT_CACHE='"$(BUILD)/simt"'
+
+ifeq ($(SAN),thread)
+TESTS := $(filter-out $(BUILD)/tests/simt/%,$(TESTS))
+endif
+
+$(BUILD)/obj/tests/simt/%.o: tests/simt/%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) -c $< -o $@
+
+# A kernel's test may use what ops/ uses: its plan, its key, the CPU reference.
+$(BUILD)/tests/simt/test_%: tests/simt/test_%.c $(SIMT_OBJECTS) $(call libraries,ops $(USE_ops))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) $< -o $@ $(LDFLAGS) -rdynamic $(SIMT_OBJECTS) \
+	    -Wl,--start-group $(call libraries,ops $(USE_ops)) -Wl,--end-group $(foreach d,ops $(USE_ops),$(LIBS_$(d))) $(LDLIBS)

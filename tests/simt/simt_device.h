@@ -1,0 +1,104 @@
+/* What a kernel sees of the CPU harness: every wrapper of src/kernels/cuda/common calls one of these under
+ * ROSE_SIMT. The functions live in the test program; the kernel's shared object finds them there when it is
+ * opened. */
+#ifndef ROSE_SIMT_DEVICE_H
+#define ROSE_SIMT_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+
+#define SIMT_EXPORT __attribute__((visibility("default")))
+#pragma GCC visibility push(default)
+
+struct simt_kernel_info {
+    uint32_t threads, min_blocks;
+    size_t params_bytes;
+};
+
+enum simt_id {
+    SIMT_ID_thread_x,
+    SIMT_ID_thread_y,
+    SIMT_ID_thread_z,
+    SIMT_ID_block_x,
+    SIMT_ID_block_y,
+    SIMT_ID_block_z,
+    SIMT_ID_block_dim_x,
+    SIMT_ID_block_dim_y,
+    SIMT_ID_block_dim_z,
+    SIMT_ID_grid_dim_x,
+    SIMT_ID_grid_dim_y,
+    SIMT_ID_grid_dim_z,
+    SIMT_ID_lane,
+    SIMT_ID_slot,
+    SIMT_ID_cluster_rank,
+    SIMT_ID_cluster_size,
+    SIMT_ID_cluster_id,
+    SIMT_IDS
+};
+/* Constant for a running thread, so the compiler may keep it. */
+uint32_t simt_id(enum simt_id which) __attribute__((const));
+
+void *simt_shared(const void *key, const char *name, size_t bytes, size_t align);
+void *simt_shared_dynamic(void);
+uint32_t simt_shared_address(const void *p); /* offset in the block's window; a fault for other memory */
+
+/* ---- memory ---- */
+enum simt_load_kind { SIMT_LD_WEAK, SIMT_LD_NC };
+void simt_load(void *to, const void *p, size_t bytes, enum simt_load_kind kind);
+void simt_store(void *p, const void *from, size_t bytes);
+
+enum simt_order { SIMT_relaxed, SIMT_acquire, SIMT_release, SIMT_acq_rel, SIMT_sc };
+enum simt_scope { SIMT_SCOPE_cta, SIMT_SCOPE_cluster, SIMT_SCOPE_gpu, SIMT_SCOPE_sys };
+enum simt_op {
+    SIMT_ADD_U32,
+    SIMT_MIN_U32,
+    SIMT_MAX_U32,
+    SIMT_MIN_S32,
+    SIMT_MAX_S32,
+    SIMT_AND_B32,
+    SIMT_OR_B32,
+    SIMT_XOR_B32,
+    SIMT_EXCH_B32,
+    SIMT_CAS_B32,
+    SIMT_ADD_F32,
+    SIMT_ADD_BF16X2,
+    SIMT_ADD_F16X2,
+    SIMT_64_BITS,
+    SIMT_ADD_U64 = SIMT_64_BITS,
+    SIMT_MAX_U64,
+    SIMT_EXCH_B64,
+    SIMT_CAS_B64,
+};
+uint64_t simt_ld_strong(const void *p, size_t bytes, enum simt_order order, enum simt_scope scope);
+void simt_st_strong(void *p, uint64_t v, size_t bytes, enum simt_order order, enum simt_scope scope);
+uint64_t simt_atom(enum simt_op op, void *p, uint64_t v, uint64_t expected, enum simt_order order,
+                   enum simt_scope scope);
+void simt_fence(enum simt_order order, enum simt_scope scope);
+
+/* ---- warps and blocks ---- */
+enum simt_shfl { SIMT_SHFL_IDX, SIMT_SHFL_XOR, SIMT_SHFL_UP, SIMT_SHFL_DOWN };
+uint32_t simt_shuffle(enum simt_shfl mode, uint32_t mask, uint32_t v, uint32_t b, uint32_t width);
+uint32_t simt_vote(uint32_t mask, bool pred);
+uint32_t simt_match(uint32_t mask, uint32_t v);
+uint32_t simt_redux(enum simt_op op, uint32_t mask, uint32_t v);
+void simt_warp_sync(uint32_t mask);
+enum simt_bar { SIMT_BAR_SYNC, SIMT_BAR_ARRIVE };
+void simt_barrier(uint32_t id, uint32_t threads, enum simt_bar how);
+uint32_t simt_barrier_count(bool pred);
+
+/* ---- time, grid ---- */
+uint64_t simt_global_timer(void);
+void simt_nano_sleep(uint32_t ns);
+void simt_trap(void);
+void simt_grid_wait(void);   /* griddepcontrol.wait */
+void simt_grid_launch(void); /* griddepcontrol.launch_dependents */
+
+/* ---- cp.async ---- */
+void simt_cp_async(void *shared, const void *global, uint32_t bytes, uint32_t src_bytes);
+void simt_cp_async_commit(void);
+void simt_cp_async_wait(uint32_t pending); /* ~0u: wait_all */
+
+#pragma GCC visibility pop
+#endif

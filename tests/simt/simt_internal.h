@@ -1,0 +1,259 @@
+/* Inside the harness. One OS thread; a GPU thread is a fiber; everything here is global because one launch
+ * runs at a time.
+ *
+ * Order of events. Each thread has a clock and a vector clock (`vc`): for every other agent, the last of its
+ * clock values that is ordered before the thread's present. Barriers, release/acquire pairs and mbarriers
+ * join vector clocks. Shadow memory keeps for each byte the epoch (agent, clock) of its last write and of two
+ * reads; an access whose predecessor's epoch is not in the thread's vector clock is a race, whatever order
+ * the scheduler happened to choose (FastTrack, Flanagan and Freund 2009; vectors are shared between the
+ * threads that left a barrier together).
+ *
+ * Agents of a block: its threads [0, threads), then pseudo-agents for things that act on their own (below).
+ */
+#ifndef ROSE_SIMT_INTERNAL_H
+#define ROSE_SIMT_INTERNAL_H
+
+#include "simt.h"
+
+#define SIMT_MAX_THREADS 1024
+#define SIMT_AGENT_PDL(g) ((g)->threads)               /* "the predecessor grid is complete" */
+#define SIMT_AGENT_MBAR(g, i) ((g)->threads + 1 + (i)) /* writes completed on mbarrier i of the block */
+#define SIMT_MBARS 62
+#define SIMT_AGENT_ASYNC(g, t) \
+    ((g)->threads + 1 + SIMT_MBARS + (t)) /* asynchronous reads that thread t issued */
+#define SIMT_SHARED_WINDOW (256u << 10)
+#define SIMT_SHARED_STRIDE (512u << 10)
+#define SIMT_SHARED_BASE 1024u /* dynamic shared memory starts here in the window */
+
+/* ---- epochs: clock << 32 | flags << 30 | block << 12 | agent ---- */
+typedef uint64_t epoch;
+#define EPOCH_NEVER 0ull
+#define EPOCH_HOST 0x3fffffffull
+#define EPOCH_IN_FLIGHT 0x3ffffffeull /* an asynchronous write has been issued and not completed */
+#define EPOCH_ATOMIC (1ull << 31)
+#define EPOCH_CTA (1ull << 30) /* an atomic of block scope */
+static inline epoch epoch_make(uint32_t clock, uint32_t block, uint32_t agent, uint64_t flags)
+{
+    return (uint64_t)clock << 32 | flags | (uint64_t)block << 12 | agent;
+}
+static inline uint32_t epoch_clock(epoch e)
+{
+    return (uint32_t)(e >> 32);
+}
+static inline uint32_t epoch_block(epoch e)
+{
+    return (uint32_t)(e >> 12) & 0x3ffff;
+}
+static inline uint32_t epoch_agent(epoch e)
+{
+    return (uint32_t)e & 0xfff;
+}
+
+struct cell {
+    epoch write, read[2];
+    uint32_t write_pc, read_pc[2]; /* offsets in the kernel's shared object */
+    uint32_t spare;
+};
+
+struct leaf { /* clocks of one block's agents */
+    uint32_t refs;
+    uint32_t clock[];
+};
+struct vc_others { /* leaves of other blocks; absent until something crosses blocks */
+    uint32_t refs;
+    struct leaf *leaf[];
+};
+struct vc {
+    uint32_t refs;
+    uint32_t block; /* whose leaf `own` is */
+    struct leaf *own;
+    struct vc_others *others;
+};
+
+enum fiber_state { FIBER_READY, FIBER_BLOCKED, FIBER_DONE };
+
+struct async_op; /* simt_async.c */
+
+struct fiber {
+    void *sp; /* saved stack pointer (or ucontext) */
+    char *stack;
+    struct block *block;
+    enum fiber_state state;
+    const char *waiting; /* what a blocked fiber waits for, for reports */
+    const void *waiting_pc;
+    uint32_t index, lane; /* in the block, in the warp */
+    uint32_t id[SIMT_IDS];
+    uint32_t clock;
+    uint32_t proxy_fence; /* own clock at the last fence.proxy.async */
+    struct vc *vc;
+    struct vc *fence_vc; /* published by the relaxed writes after a fence */
+    enum simt_scope fence_scope;
+    struct vc *acquire_vc; /* seen by relaxed reads, taken by the next fence */
+    /* warp operation in progress */
+    int op;
+    uint32_t op_mask;
+    void *op_args;
+    /* asynchronous operations this thread issued */
+    struct cp_async *cp;                      /* not complete, oldest first */
+    uint32_t cp_count, cp_capacity, cp_group; /* group: number of the group being filled */
+    void *bulk;                               /* simt_tma.c */
+    void *wgmma;                              /* simt_wgmma.c */
+    bool polled;                              /* yielded from a poll */
+};
+
+struct warp {
+    uint32_t arrived, lanes, done; /* masks */
+};
+
+struct barrier {
+    uint32_t expected, arrived, count;
+    uint32_t waiting[SIMT_MAX_THREADS / 32]; /* masks of the threads that wait */
+    uint32_t joined[SIMT_MAX_THREADS / 32];  /* and of all that arrived */
+    struct vc *vc;
+};
+
+struct mbarrier; /* simt_mbarrier.c */
+
+struct block {
+    uint32_t slot, linear, coord[3];
+    uint32_t live; /* threads not done */
+    struct fiber *fibers;
+    struct warp warps[SIMT_MAX_THREADS / 32];
+    struct barrier barriers[16];
+    unsigned char *window;
+    struct cell *cells; /* SIMT_SHARED_WINDOW of them */
+    struct cluster *cluster;
+    void *group_op[SIMT_MAX_THREADS / 128]; /* warpgroup operations in progress (simt_wgmma.c) */
+    struct mbarrier *mbars;
+    uint32_t mbar_count;
+    void *tmem; /* simt_tcgen05.c */
+    bool resident;
+};
+
+struct cluster {
+    uint32_t first, size, live; /* linear index of its first block */
+    struct block **blocks;
+    uint32_t arrived;
+    struct vc *vc;
+    uint64_t generation;
+};
+
+struct buffer {
+    const char *name;
+    unsigned char *base;
+    size_t bytes;
+    struct cell *cells;
+    bool constant;
+};
+
+struct shared_array {
+    const void *key;
+    const char *name;
+    uint32_t offset;
+    size_t bytes;
+};
+
+struct grid { /* the running launch */
+    struct simt_launch l;
+    const void *params;
+    uint32_t threads, blocks, agents, slots, cluster_size;
+    struct block *slot;       /* [slots] */
+    struct cluster *clusters; /* [slots / cluster_size] */
+    uint32_t *order;          /* [blocks / cluster size] clusters in launch order */
+    uint32_t next;            /* of order */
+    uint32_t live_blocks;
+    struct fiber **ready;
+    uint32_t ready_count;
+    struct fiber *current;
+    struct simt_report report;
+    bool failed;
+    uint64_t rng, time, progress, last_progress, idle;
+    struct shared_array arrays[64];
+    uint32_t array_count, static_end;
+    struct async_op *async; /* pending asynchronous operations */
+    uint32_t async_count, async_capacity;
+};
+extern struct grid *simt_grid; /* NULL outside a launch */
+
+struct simt_kernel {
+    const char *file, *entry_name;
+    void (*entry)(const void *);
+    const struct simt_kernel_info *info;
+    uintptr_t base, end; /* of the shared object */
+    uint32_t arch;
+    struct simt_kernel *next;
+};
+
+/* ---- core ---- */
+uint64_t simt_random(void);
+void simt_block(const char *waiting, const void *pc); /* gives the CPU away until simt_wake */
+void simt_wake(struct fiber *f);
+void simt_yield(bool poll);
+/* Records the launch's fault and leaves the running fiber for good. Outside a fiber it only records. */
+void simt_fail(enum simt_fault fault, const void *pc, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void simt_describe_pc(const void *pc, char *out, size_t bytes);
+void simt_describe_epoch(epoch e, uint32_t pc, char *out, size_t bytes);
+#define SIMT_PC __builtin_return_address(0)
+
+/* ---- vector clocks ---- */
+struct vc *vc_new(uint32_t block);
+struct vc *vc_keep(struct vc *v);
+void vc_drop(struct vc *v);
+bool vc_covers(const struct fiber *f, epoch e);
+struct vc *vc_release(struct fiber *f);               /* what f knows and did until now; f's clock advances */
+void vc_acquire(struct fiber *f, const struct vc *v); /* v may be NULL */
+struct vc *vc_join(struct vc *a,
+                   const struct vc *b); /* consumes a (may be NULL), returns a fresh or grown vc */
+struct vc *vc_with(struct vc *v, uint32_t block, uint32_t agent, uint32_t clock); /* consumes v */
+
+/* ---- memory ---- */
+enum access {
+    ACCESS_READ = 0,
+    ACCESS_WRITE = 1,
+    ACCESS_ATOMIC = 2,
+    ACCESS_CTA = 4,
+    ACCESS_NC = 8,
+    ACCESS_ASYNC = 16
+};
+/* Bounds, unwritten, race checks of the running fiber's access, and records it. */
+void simt_access(const void *p, size_t bytes, unsigned access, const void *pc);
+/* The cells of [p, p + bytes), which must lie in one buffer or in shared memory; otherwise a fault. */
+struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc);
+void simt_name_address(const void *p, char *out, size_t bytes);
+/* The block in whose shared window p lies, or NULL. */
+struct block *simt_shared_owner(const void *p);
+bool simt_is_stack(const void *p);
+void simt_memory_start(void); /* of a launch: vector clocks, shared windows */
+void simt_memory_finish(void);
+void simt_sync_reset(void);
+
+/* ---- warps ---- */
+typedef void simt_warp_fn(struct fiber *const lane[32], void *const args[32], uint32_t mask);
+/* Runs fn once all lanes of mask have come with the same op and mask. args is each lane's own. */
+void simt_warp_op(int op, const char *what, uint32_t mask, void *args, simt_warp_fn *fn, const void *pc);
+void simt_thread_exit(struct fiber *f);
+enum {
+    SIMT_OP_SHUFFLE = 1,
+    SIMT_OP_VOTE,
+    SIMT_OP_MATCH,
+    SIMT_OP_REDUX,
+    SIMT_OP_SYNC,
+    SIMT_OP_LDMATRIX,
+    SIMT_OP_STMATRIX,
+    SIMT_OP_MMA,
+    SIMT_OP_TCGEN05,
+    SIMT_OP_OTHER
+};
+
+/* ---- asynchronous operations ---- */
+struct async_op {
+    void (*complete)(void *state);
+    void *state;
+};
+void simt_async_post(void (*complete)(void *), void *state);
+bool simt_async_deliver(void); /* one pending operation, chosen at random; false: none */
+void simt_async_finish(void);
+void simt_fiber_free(struct fiber *f);
+
+#endif
