@@ -71,14 +71,25 @@ static void list_add(struct prefix *t, int32_t i)
     n->listed = true;
 }
 
+static int32_t node_pages(const struct prefix *t, int32_t i)
+{
+    int32_t n = 0;
+    for (int32_t g = 0; g < t->groups; g++) n += t->nodes[i].page[g] >= 0;
+    return n;
+}
+
 static void pin(struct prefix *t, int32_t i)
 {
-    if (t->nodes[i].pins++ == 0) list_remove(t, i);
+    if (t->nodes[i].pins++ > 0) return;
+    t->idle_pages -= node_pages(t, i);
+    list_remove(t, i);
 }
 
 void prefix_unpin(struct prefix *t, int32_t i)
 {
-    if (--t->nodes[i].pins == 0) list_add(t, i);
+    if (--t->nodes[i].pins > 0) return;
+    t->idle_pages += node_pages(t, i);
+    list_add(t, i);
 }
 
 /* How many of the chain's blocks can be used: behind block b - 1, a window w sees tokens (b * page_tokens - w, b * page_tokens). */
@@ -131,6 +142,7 @@ static void evict(struct prefix *t, int32_t i)
 {
     struct prefix_node *n = &t->nodes[i];
     list_remove(t, i);
+    t->idle_pages -= node_pages(t, i);
     int32_t *link = &t->buckets[n->key & (uint64_t)(t->buckets_count - 1)];
     while (*link != i) link = &t->nodes[*link].next;
     *link = n->next;

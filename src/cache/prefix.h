@@ -29,6 +29,7 @@ struct prefix {
     int32_t *tokens;           /* [capacity, page_tokens] */
     int32_t *buckets;          /* [buckets_count], a power of two */
     int32_t buckets_count, free_head, oldest, newest;
+    int32_t idle_pages; /* pages of unpinned nodes: what eviction can free (who uses a node pins all above it too) */
 };
 
 /* Room for `capacity` nodes (at least the pool's pages / groups). windows [groups]: 0 for full attention. */

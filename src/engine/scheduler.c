@@ -35,7 +35,23 @@ struct plan {
     struct sched_result r;
 };
 
-static int32_t blocks_for(const struct plan *p, int32_t tokens) { return (tokens + p->l->page_tokens - 1) / p->l->page_tokens; }
+static int32_t blocks_for(const struct sched_limits *l, int32_t tokens) { return (tokens + l->page_tokens - 1) / l->page_tokens; }
+
+static int32_t pages_of(const struct sched_limits *l, int32_t blocks)
+{
+    int32_t pages = 0;
+    for (int32_t g = 0; g < l->groups; g++) pages += l->group_blocks[g] ? ROSE_MIN(blocks, l->group_blocks[g]) : blocks;
+    return pages;
+}
+
+/* New pages to come from `held` blocks to room for `tokens`. */
+static int32_t fresh_pages(const struct sched_limits *l, int32_t held, int32_t tokens)
+{
+    int32_t blocks = blocks_for(l, tokens);
+    return blocks > held ? pages_of(l, blocks) - pages_of(l, held) : 0;
+}
+
+int32_t sched_pages(const struct sched_limits *l, int32_t length) { return pages_of(l, blocks_for(l, length)); }
 
 /* The last running sequence of the order behind position `after` gives everything back. */
 static bool preempt_one(struct plan *p, int32_t after)
@@ -43,11 +59,12 @@ static bool preempt_one(struct plan *p, int32_t after)
     for (int32_t i = p->n - 1; i > after; i--) {
         struct sched_seq *v = &p->seqs[p->order[i]];
         if (!v->running || v->preempted || v->blocks == 0) continue;
-        p->free_pages += v->blocks * p->l->groups;
+        p->free_pages += v->pages;
         if (v->rows) {
             /* It had been given rows already: take them back. */
-            int32_t fresh = blocks_for(p, v->computed + v->rows) - v->blocks;
-            if (fresh > 0) p->free_pages += fresh * p->l->groups, p->r.pages_taken -= fresh * p->l->groups;
+            int32_t fresh = fresh_pages(p->l, v->blocks, v->computed + v->rows);
+            p->free_pages += fresh;
+            p->r.pages_taken -= fresh;
             p->budget += v->rows;
             p->r.rows -= v->rows;
             p->samples -= v->sample_all ? v->rows : v->computed + v->rows == v->length;
@@ -66,12 +83,11 @@ static bool preempt_one(struct plan *p, int32_t after)
 /* Pages for `rows` more tokens of the sequence at position `at`; preempts those behind it when they are short. */
 static bool take_pages(struct plan *p, int32_t at, int32_t held, int32_t tokens, bool may_preempt)
 {
-    int32_t fresh = blocks_for(p, tokens) - held;
-    if (fresh <= 0) return true;
-    while (p->free_pages < fresh * p->l->groups)
+    int32_t fresh = fresh_pages(p->l, held, tokens);
+    while (p->free_pages < fresh)
         if (!may_preempt || !preempt_one(p, at)) return false;
-    p->free_pages -= fresh * p->l->groups;
-    p->r.pages_taken += fresh * p->l->groups;
+    p->free_pages -= fresh;
+    p->r.pages_taken += fresh;
     return true;
 }
 
@@ -119,8 +135,7 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
     for (int32_t i = 0; i < n; i++) {
         const struct sched_seq *s = &seqs[i];
         if (!s->running || s->preempted) continue;
-        int32_t later = blocks_for(&p, s->length + 1) - ROSE_MAX(blocks_for(&p, s->computed + s->rows), s->blocks);
-        if (later > 0) p.free_pages -= later * limits->groups;
+        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, s->computed + s->rows), s->blocks), s->length + 1);
     }
     /* Waiting ones in order; the first that does not fit stops the queue, so that large requests are not overtaken for ever. No
      * admission in a step that had to preempt. */
@@ -129,12 +144,11 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
         if (s->running || s->hold) continue;
         int32_t computed = s->reusable * limits->page_tokens;
         /* Admit only when the whole prompt has room (plus the next token), lest it be preempted at once. */
-        if ((blocks_for(&p, s->length + 1) - s->reusable) * limits->groups > p.free_pages) break;
+        if (fresh_pages(limits, s->reusable, s->length + 1) > p.free_pages) break;
         give_rows(&p, i, s, computed, s->reusable, false, false);
         if (s->rows == 0) break;
         /* Its remaining chunks have a claim on these pages. */
-        int32_t later = blocks_for(&p, s->length + 1) - ROSE_MAX(blocks_for(&p, computed + s->rows), s->reusable);
-        if (later > 0) p.free_pages -= later * limits->groups;
+        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, computed + s->rows), s->reusable), s->length + 1);
         p.running++;
         p.r.admitted++;
     }

@@ -15,6 +15,7 @@ struct sched_limits {
     int32_t max_running;
     int32_t max_samples;    /* sampled rows of a step at most */
     int32_t page_tokens, groups;
+    int32_t group_blocks[8]; /* blocks of a group a sequence holds at most (its window and a step); 0: no bound */
 };
 
 /* One sequence as the scheduler sees it. `length` tokens are known; the KV of the first `computed` of them is written. */
@@ -22,7 +23,8 @@ struct sched_seq {
     int32_t priority;   /* smaller first */
     uint64_t arrival;   /* smaller first; unique */
     int32_t length, computed;
-    int32_t blocks;     /* page blocks held (each is one page a group) */
+    int32_t blocks;     /* page blocks begun (each is one page a group that has not passed it) */
+    int32_t pages;      /* pages that giving everything back would free */
     int32_t reusable;   /* waiting: blocks a prefix hit gives without new pages */
     bool running;
     bool hold;          /* leave it alone this time (another computes its prefix right now) */
@@ -41,10 +43,7 @@ struct sched_result {
  * Fills rows and preempted of every sequence. */
 struct sched_result sched_plan(const struct sched_limits *limits, struct sched_seq *seqs, int32_t n, int32_t free_pages, int32_t *order);
 
-/* Pages a sequence of `length` tokens needs in all groups. */
-static inline int64_t sched_pages(const struct sched_limits *l, int64_t length)
-{
-    return (length + l->page_tokens - 1) / l->page_tokens * l->groups;
-}
+/* Pages a sequence of `length` tokens holds in all groups. */
+int32_t sched_pages(const struct sched_limits *limits, int32_t length);
 
 #endif
