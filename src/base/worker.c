@@ -205,3 +205,5 @@ void workers_close(struct workers *t)
 }
 
 int workers_count(const struct workers *t) { return t->count; }
+
+size_t workers_scratch(const struct workers *t) { return t->scratch_total / (size_t)t->count; }

@@ -25,6 +25,8 @@ struct worker {
 enum rose_status workers_open(int count, size_t scratch_bytes, bool pin, struct workers **out, struct rose_error *err);
 void workers_close(struct workers *team);
 int workers_count(const struct workers *team);
+/* Scratch bytes of each worker. */
+size_t workers_scratch(const struct workers *team);
 /* Cores this process may use: affinity mask and cgroup quota. */
 int workers_cores(void);
 

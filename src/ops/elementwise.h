@@ -12,14 +12,14 @@ struct op_act {
 };
 enum rose_status op_act(struct program *program, const struct op_act *op, struct rose_error *err);
 
-/* y = cap * tanh(scale * x / cap), cap 0: y = scale * x. In place allowed. */
+/* y = cap * tanh(scale * x / cap), cap 0: y = scale * x; scale 0 means 1. In place allowed. */
 struct op_softcap {
     struct op_value x, y;
     float scale, cap;
 };
 enum rose_status op_softcap(struct program *program, const struct op_softcap *op, struct rose_error *err);
 
-/* y += alpha * x. */
+/* y += alpha * x; alpha 0 means 1. */
 struct op_add {
     int layer;
     struct op_value x, y;

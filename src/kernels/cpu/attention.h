@@ -1,0 +1,68 @@
+/* CPU attention over pages: the driver (attention_driver.c) walks tiles of TILE tokens and calls the kernels of one
+ * instruction set for the arithmetic.
+ *
+ * One order for every row, whatever the batch, the chunking of the prefill, the number of threads and the page size:
+ * keys are taken in tiles of 64 tokens at absolute positions; within a chunk of CHUNK tokens at absolute positions the
+ * online softmax runs over the tiles in order; chunks are merged in order. A masked score adds exactly zero. So a row's
+ * bits are the same alone and in any batch, and deterministic costs nothing in float32. Only the bfloat16 kernels (chosen for
+ * tiles of many rows over F16, BF16 and Q8_0 caches, never with `deterministic`) round differently.
+ */
+#ifndef ROSE_KERNELS_CPU_ATTENTION_H
+#define ROSE_KERNELS_CPU_ATTENTION_H
+
+#include "base/worker.h"
+#include "kernels/cpu/kv.h"
+#include "kernels/params/attention.h"
+#include "tensor/extent.h"
+
+enum {
+    ATTENTION_TILE = 64,   /* tokens */
+    ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
+    ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
+};
+
+/* One tile's softmax. Row r sees columns [lo[r], hi[r]). */
+struct attention_softmax {
+    float *scores;         /* [rows, ATTENTION_TILE]: scores in, exp(score - maximum) out */
+    float *acc;            /* [rows, acc_ld]: scaled when a row's maximum grows */
+    float *maximum, *sum;  /* [rows]: running */
+    const int32_t *lo, *hi;
+    const float *slopes;   /* alibi, [rows] or NULL: score -= slope * |token - position| */
+    const int32_t *position; /* [rows] minus the tile's first token */
+    float softcap;
+    int32_t rows, acc_ld, value_dim, begin, end; /* columns [begin, end) are wanted */
+};
+
+struct attention_kernels {
+    const struct kv_kernels *kv;
+    /* c[rows, n] = or += a[rows, k] b[k, n]; n a multiple of 16. Every element sums over k in order. */
+    void (*product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc, int32_t rows, int32_t k,
+                    int32_t n, bool accumulate);
+    void (*softmax)(const struct attention_softmax *s);
+    /* (m, l, acc) joined with (m2, l2, acc2): one softmax over both. */
+    void (*merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n);
+    /* y = acc / (l + the sink's part). */
+    void (*finish)(float *y, float m, float l, const float *acc, int32_t n, const float *sink);
+    /* kt[d, ld], columns 0..n-1 = rows of k[n, stride] */
+    void (*transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld);
+};
+
+typedef void attention_kernel(const void *params, const struct extents *extents, struct worker *w);
+/* The kernel for the instruction set in use (isa.h). */
+attention_kernel *attention_cpu(void);
+/* Bytes of scratch a worker needs. */
+size_t attention_scratch(const struct attention_params *p);
+/* Rows of `partial` worth having for this longest length. */
+int32_t attention_partial_rows(const struct attention_params *p, int64_t max_length);
+
+void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p, const struct extents *extents,
+                          struct worker *w);
+
+attention_kernel attention_portable;
+extern const struct attention_kernels attention_kernels_portable;
+#if defined(__x86_64__)
+attention_kernel attention_avx2, attention_avx512;
+extern const struct attention_kernels attention_kernels_avx2, attention_kernels_avx512;
+#endif
+
+#endif

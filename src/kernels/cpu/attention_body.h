@@ -1,0 +1,174 @@
+/* Arithmetic of attention tiles; included once an instruction set. */
+#include "kernels/cpu/attention.h"
+
+/* R rows times NV vectors of columns, kept in registers over all of k. */
+#define ATTENTION_BLOCK(R, NV)                                                                                 \
+    do {                                                                                                       \
+        vf acc[R][NV];                                                                                         \
+        VEC_UNROLL                                                                                             \
+        for (int i = 0; i < R; i++)                                                                            \
+            VEC_UNROLL                                                                                         \
+            for (int j = 0; j < NV; j++) acc[i][j] = accumulate ? vload(c + i * ldc + j * VL) : vset1(0);       \
+        for (int32_t x = 0; x < k; x++) {                                                                      \
+            vf row[NV];                                                                                        \
+            VEC_UNROLL                                                                                         \
+            for (int j = 0; j < NV; j++) row[j] = vload(b + (int64_t)x * ldb + j * VL);                         \
+            VEC_UNROLL                                                                                         \
+            for (int i = 0; i < R; i++) {                                                                      \
+                vf s = vset1(a[i * lda + x]);                                                                  \
+                VEC_UNROLL                                                                                     \
+                for (int j = 0; j < NV; j++) acc[i][j] = vfma(s, row[j], acc[i][j]);                            \
+            }                                                                                                  \
+        }                                                                                                      \
+        VEC_UNROLL                                                                                             \
+        for (int i = 0; i < R; i++)                                                                            \
+            VEC_UNROLL                                                                                         \
+            for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j]);                              \
+    } while (0)
+
+#define ATTENTION_BLOCK_FN(R, NV)                                                                              \
+    static void VEC_NAME(attention_block_##R##_##NV)(const float *a, int64_t lda, const float *b, int64_t ldb, float *c, \
+                                                     int64_t ldc, int32_t k, bool accumulate)                  \
+    {                                                                                                          \
+        ATTENTION_BLOCK(R, NV);                                                                                \
+    }
+
+#if defined(__AVX512F__)
+#define ATTENTION_WIDE 4
+#define ATTENTION_BLOCK_ROWS(FN) FN(1, 4) FN(2, 4) FN(3, 4) FN(4, 4) FN(5, 4) FN(6, 4)
+#else
+#define ATTENTION_WIDE 2
+#define ATTENTION_BLOCK_ROWS(FN) FN(1, 2) FN(2, 2) FN(3, 2) FN(4, 2) FN(5, 2) FN(6, 2)
+#endif
+ATTENTION_BLOCK_ROWS(ATTENTION_BLOCK_FN)
+ATTENTION_BLOCK_FN(1, 1)
+ATTENTION_BLOCK_FN(2, 1)
+ATTENTION_BLOCK_FN(3, 1)
+ATTENTION_BLOCK_FN(4, 1)
+ATTENTION_BLOCK_FN(5, 1)
+ATTENTION_BLOCK_FN(6, 1)
+
+typedef void VEC_NAME(attention_block)(const float *, int64_t, const float *, int64_t, float *, int64_t, int32_t, bool);
+
+static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc,
+                                        int32_t rows, int32_t k, int32_t n, bool accumulate)
+{
+#define ENTRY(R, NV) VEC_NAME(attention_block_##R##_##NV),
+    static VEC_NAME(attention_block) *const wide[] = {ATTENTION_BLOCK_ROWS(ENTRY)};
+#undef ENTRY
+    static VEC_NAME(attention_block) *const narrow[] = {
+        VEC_NAME(attention_block_1_1), VEC_NAME(attention_block_2_1), VEC_NAME(attention_block_3_1),
+        VEC_NAME(attention_block_4_1), VEC_NAME(attention_block_5_1), VEC_NAME(attention_block_6_1)};
+    for (int32_t j = 0; j < n;) {
+        int32_t width = n - j >= ATTENTION_WIDE * VL ? ATTENTION_WIDE * VL : VL;
+        VEC_NAME(attention_block) *const *table = width == VL ? narrow : wide;
+        for (int32_t i = 0; i < rows;) {
+            /* 6 6 6 … but never a last block of one row after a full one: 7 = 4 + 3 */
+            int32_t left = rows - i, r = left >= 12 || left == 6 ? 6 : left > 6 ? (left + 1) / 2 : left;
+            table[r - 1](a + (int64_t)i * lda, lda, b + j, ldb, c + (int64_t)i * ldc + j, ldc, k, accumulate);
+            i += r;
+        }
+        j += width;
+    }
+}
+
+static void VEC_NAME(attention_zero_row)(const struct attention_softmax *s, int32_t r)
+{
+    for (int32_t j = s->begin; j < s->end; j++) s->scores[r * ATTENTION_TILE + j] = 0;
+}
+
+static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
+{
+    enum { N = ATTENTION_TILE / VL };
+    vf low = vset1(-INFINITY);
+    for (int32_t r = 0; r < s->rows; r++) {
+        float *row = s->scores + r * ATTENTION_TILE;
+        if (s->lo[r] >= s->hi[r]) {
+            VEC_NAME(attention_zero_row)(s, r);
+            continue;
+        }
+        vf x[N], lo = vset1((float)s->lo[r] - 0.5f), hi = vset1((float)s->hi[r] - 0.5f), top = low;
+        bool whole = s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE;
+        VEC_UNROLL
+        for (int j = 0; j < N; j++) {
+            x[j] = vload(row + j * VL);
+            vf column = viota() + vset1((float)(j * VL));
+            if (s->softcap != 0) x[j] = vtanh(x[j] * vset1(1.0f / s->softcap)) * vset1(s->softcap);
+            if (s->slopes) x[j] = x[j] - vset1(s->slopes[r]) * vabs(column - vset1((float)s->position[r]));
+            if (!whole) x[j] = vsel(vand(vlt(lo, column), vlt(column, hi)), x[j], low);
+            top = vmax(x[j], top);
+        }
+        float m = vhmax(top);
+        m = m > s->maximum[r] ? m : s->maximum[r];
+        if (m == -INFINITY) { /* every key in sight lay on a missing page */
+            VEC_NAME(attention_zero_row)(s, r);
+            continue;
+        }
+        vf vm_ = vset1(m), sum = vset1(0);
+        VEC_UNROLL
+        for (int j = 0; j < N; j++) {
+            x[j] = vexp(x[j] - vm_);
+            vstore(row + j * VL, x[j]);
+            sum = sum + x[j];
+        }
+        float total = vsum(sum);
+        if (m != s->maximum[r]) {
+            vf alpha = vexp(vset1(s->maximum[r]) - vm_);
+            float scale[VL];
+            vstore(scale, alpha);
+            s->sum[r] *= scale[0];
+            float *acc = s->acc + (int64_t)r * s->acc_ld;
+            for (int32_t j = 0; j < s->acc_ld; j += VL) vstore(acc + j, vload(acc + j) * alpha);
+            s->maximum[r] = m;
+        }
+        s->sum[r] += total;
+    }
+}
+
+static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n)
+{
+    if (m2 == -INFINITY) return;
+    float top = *m > m2 ? *m : m2, a[VL], b[VL];
+    vf va = vexp(vset1(*m - top)), vb = vexp(vset1(m2 - top));
+    vstore(a, va);
+    vstore(b, vb);
+    *l = *l * a[0] + l2 * b[0];
+    *m = top;
+    for (int32_t i = 0; i < n; i += VL) {
+        int left = n - i < VL ? n - i : VL;
+        vstore_n(acc + i, vfma(vload_n(acc2 + i, left), vb, vload_n(acc + i, left) * va), left);
+    }
+}
+
+static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *acc, int32_t n, const float *sink)
+{
+    float scale = 1.0f;
+    if (sink) {
+        float top = m > *sink ? m : *sink, e[VL];
+        vstore(e, vexp(vset1(m - top)));
+        scale = e[0];
+        vstore(e, vexp(vset1(*sink - top)));
+        l = l * scale + e[0];
+    }
+    vf inverse = vset1(l > 0 ? scale / l : 0.0f);
+    for (int32_t i = 0; i < n; i += VL) {
+        int left = n - i < VL ? n - i : VL;
+        vstore_n(y + i, vload_n(acc + i, left) * inverse, left);
+    }
+}
+
+static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld)
+{
+    for (int32_t b = 0; b < d; b += 16) /* 16 x 16 at a time stays in the nearest cache */
+        for (int32_t t = 0; t < n; t++)
+            for (int32_t i = b; i < b + 16 && i < d; i++) kt[(int64_t)i * ld + t] = k[t * stride + i];
+}
+
+const struct attention_kernels VEC_NAME(attention_kernels) = {
+    &VEC_NAME(kv_kernels),     VEC_NAME(attention_product), VEC_NAME(attention_softmax),
+    VEC_NAME(attention_merge), VEC_NAME(attention_finish),  VEC_NAME(attention_transpose)};
+
+void VEC_NAME(attention)(const void *params, const struct extents *extents, struct worker *w)
+{
+    attention_driver_run(&VEC_NAME(attention_kernels), params, extents, w);
+}

@@ -1,0 +1,396 @@
+/* The walk of attention over work items, chunks and tiles; arithmetic is the kernels' (attention.h).
+ *
+ * An item is one sequence, one tile of its query rows, one KV head, and up to ATTENTION_ROWS of (row, head of
+ * the group) pairs: the group's heads share every load of a key. Items go to workers one by one, the long
+ * ones first. When there are too few for the workers, an item is cut at its chunks; partial results lie in
+ * p->partial until all have arrived.
+ */
+#include "kernels/cpu/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/isa.h"
+
+struct walk {
+    const struct attention_kernels *f;
+    const struct attention_params *p;
+    struct kv_layout layout;
+    int32_t seqs, group, part_heads, parts,
+        tile_rows; /* heads of an item, items a group, query rows of an item */
+    int32_t ld;    /* value_dim in whole vectors */
+    const int32_t *seq_rows, *seq_length, *page_table;
+    /* scratch of this worker */
+    float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes;
+    int32_t *position, *lo, *hi;
+};
+
+struct item {
+    int32_t seq, kv_head, head0, heads; /* first query head and how many */
+    int32_t row0, rows;                 /* query rows of the step */
+    int64_t begin, end;                 /* tokens any of the rows sees */
+};
+
+static size_t carve(size_t *at, size_t bytes)
+{
+    size_t here = *at;
+    *at += size_round_up(bytes, 64);
+    return here;
+}
+
+/* Lay out the scratch; base NULL: only measure. */
+static size_t walk_scratch(struct walk *w, char *base)
+{
+    const struct attention_params *p = w->p;
+    size_t at = 0, rows = ATTENTION_ROWS, ld = (size_t)w->ld, d = (size_t)p->head_dim;
+#define PLACE(field, count)                                   \
+    do {                                                      \
+        size_t here = carve(&at, (count) * sizeof *w->field); \
+        if (base) w->field = (void *)(base + here);           \
+    } while (0)
+    PLACE(q, rows * d);
+    PLACE(kt, d * ATTENTION_TILE);
+    PLACE(v, ATTENTION_TILE * ld);
+    PLACE(scores, rows * ATTENTION_TILE);
+    PLACE(acc, rows * ld);
+    PLACE(total, rows * ld);
+    PLACE(m, rows);
+    PLACE(l, rows);
+    PLACE(total_m, rows);
+    PLACE(total_l, rows);
+    PLACE(slopes, rows);
+    PLACE(position, rows);
+    PLACE(lo, rows);
+    PLACE(hi, rows);
+#undef PLACE
+    return at;
+}
+
+static struct walk walk_of(const struct attention_kernels *f, const struct attention_params *p, int32_t seqs)
+{
+    struct walk w = {.f = f, .p = p, .seqs = seqs, .group = p->heads / p->kv_heads};
+    w.ld = (p->value_dim + 15) / 16 * 16;
+    w.part_heads = w.group < ATTENTION_ROWS ? w.group : ATTENTION_ROWS;
+    w.parts = (w.group + w.part_heads - 1) / w.part_heads;
+    w.tile_rows = ATTENTION_ROWS / w.part_heads;
+    w.seq_rows = p->seq_rows;
+    w.seq_length = p->seq_length;
+    w.page_table = p->page_table;
+    if (!p->bidirectional)
+        w.layout = kv_layout_make((enum dtype)p->cache_dtype, p->page_tokens, (size_t)p->page_bytes, p->layer,
+                                  p->kv_heads, p->head_dim, p->value_dim);
+    return w;
+}
+
+size_t attention_scratch(const struct attention_params *p)
+{
+    struct walk w = walk_of(NULL, p, 0);
+    return walk_scratch(&w, NULL);
+}
+
+int32_t attention_partial_rows(const struct attention_params *p, int64_t max_length)
+{
+    int64_t rows = 2 * (int64_t)p->heads * (max_length / ATTENTION_CHUNK + 2);
+    return (int32_t)ROSE_MIN(rows, 1 << 16);
+}
+
+/* Tokens of the sequence that query row i of it (0-based) sees. */
+static void row_sees(const struct walk *w, int32_t seq, int32_t i, int64_t *begin, int64_t *end,
+                     int64_t *position)
+{
+    const struct attention_params *p = w->p;
+    int32_t n = w->seq_rows[seq + 1] - w->seq_rows[seq];
+    if (p->bidirectional) {
+        int32_t half = p->window / 2;
+        *position = i;
+        *begin = p->window && i > half ? i - half : 0;
+        *end = p->window && i + (int64_t)half + 1 < n ? i + (int64_t)half + 1 : n;
+        return;
+    }
+    int64_t at = (int64_t)w->seq_length[seq] - n + i;
+    *position = at;
+    *begin = p->window && at >= p->window ? at - p->window + 1 : 0;
+    *end = at + 1 > 0 ? at + 1 : 0;
+}
+
+static int64_t seq_tiles(const struct walk *w, int32_t seq)
+{
+    int32_t n = w->seq_rows[seq + 1] - w->seq_rows[seq];
+    return (n + w->tile_rows - 1) / w->tile_rows;
+}
+
+static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
+{
+    int64_t units = (int64_t)w->p->kv_heads * w->parts, tile = index / units;
+    int32_t unit = (int32_t)(index % units), part = unit % w->parts;
+    int32_t first = (int32_t)tile * w->tile_rows, n = w->seq_rows[seq + 1] - w->seq_rows[seq];
+    struct item it = {.seq = seq, .kv_head = unit / w->parts};
+    it.head0 = it.kv_head * w->group + part * w->part_heads;
+    it.heads = ROSE_MIN(w->part_heads, w->group - part * w->part_heads);
+    it.row0 = w->seq_rows[seq] + first;
+    it.rows = ROSE_MIN(w->tile_rows, n - first);
+    int64_t position, unused;
+    row_sees(w, seq, first, &it.begin, &unused, &position);
+    row_sees(w, seq, first + it.rows - 1, &unused, &it.end, &position);
+    return it;
+}
+
+static int64_t item_chunks(const struct item *it)
+{
+    if (it->end <= it->begin) return 1;
+    return (it->end - 1) / ATTENTION_CHUNK - it->begin / ATTENTION_CHUNK + 1;
+}
+
+static void reset(float *m, float *l, float *acc, size_t rows, size_t ld)
+{
+    for (size_t r = 0; r < rows; r++) {
+        m[r] = -INFINITY;
+        l[r] = 0;
+    }
+    memset(acc, 0, rows * ld * sizeof(float));
+}
+
+/* The item's query rows, scaled, side by side: row-major (query row, head). */
+static void item_queries(const struct walk *w, const struct item *it)
+{
+    const struct attention_params *p = w->p;
+    int32_t d = p->head_dim;
+    float *out = w->q;
+    for (int32_t i = 0; i < it->rows; i++) {
+        const float *row =
+            (const float *)p->q + (int64_t)(it->row0 + i) * p->q_stride + (int64_t)it->head0 * d;
+        for (int32_t h = 0; h < it->heads; h++) {
+            if (p->alibi) w->slopes[i * it->heads + h] = ((const float *)p->alibi)[it->head0 + h];
+            for (int32_t x = 0; x < d; x++) *out++ = row[(int64_t)h * d + x] * p->scale;
+        }
+    }
+}
+
+/* Load columns [begin, end) of the tile that starts at token t0. Blocks of pages that are gone clear their
+ * bit. */
+static uint32_t tile_load(const struct walk *w, const struct item *it, int64_t t0, int32_t begin, int32_t end)
+{
+    const struct attention_params *p = w->p;
+    uint32_t present = 0;
+    for (int32_t b = begin / KV_BLOCK; b * KV_BLOCK < end; b++) {
+        int32_t c0 = b * KV_BLOCK, lo = begin > c0 ? begin - c0 : 0, hi = ROSE_MIN(end - c0, KV_BLOCK);
+        float *v = w->v + (size_t)c0 * (size_t)w->ld;
+        if (p->bidirectional) {
+            int64_t row = w->seq_rows[it->seq] + t0 + c0;
+            const float *k = (const float *)p->k + row * p->k_stride + (int64_t)it->kv_head * p->head_dim;
+            w->f->transpose(k, p->k_stride, hi, p->head_dim, w->kt + c0, ATTENTION_TILE);
+            const float *src = (const float *)p->v + row * p->v_stride + (int64_t)it->kv_head * p->value_dim;
+            for (int32_t t = lo; t < hi; t++)
+                memcpy(v + (size_t)t * (size_t)w->ld, src + t * p->v_stride,
+                       (size_t)p->value_dim * sizeof(float));
+            present |= 1u << b;
+            continue;
+        }
+        int64_t token = t0 + c0;
+        int32_t page = w->page_table[(int64_t)it->seq * p->table_stride + token / p->page_tokens];
+        if (page < 0) {
+            memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof(float));
+            continue;
+        }
+        const uint8_t *block = (const uint8_t *)p->pool +
+                               kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(token % p->page_tokens));
+        w->f->kv->load_k(w->layout.dtype, block, p->head_dim, w->kt + c0, ATTENTION_TILE);
+        w->f->kv->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim, lo, hi, v, w->ld);
+        present |= 1u << b;
+    }
+    return present;
+}
+
+static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
+{
+    const struct attention_params *p = w->p;
+    int32_t rows = it->rows * it->heads, begin = ATTENTION_TILE, end = 0;
+    for (int32_t i = 0; i < it->rows; i++) {
+        int64_t lo, hi, at;
+        row_sees(w, it->seq, it->row0 - w->seq_rows[it->seq] + i, &lo, &hi, &at);
+        int32_t a = (int32_t)ROSE_MAX(lo - t0, 0),
+                b = (int32_t)ROSE_MAX(ROSE_MIN(hi - t0, ATTENTION_TILE), 0);
+        for (int32_t h = 0; h < it->heads; h++) {
+            int32_t r = i * it->heads + h;
+            w->lo[r] = a, w->hi[r] = b, w->position[r] = (int32_t)(at - t0);
+        }
+        if (a < b) begin = ROSE_MIN(begin, a), end = ROSE_MAX(end, b);
+    }
+    if (begin >= end) return;
+    uint32_t present = tile_load(w, it, t0, begin, end);
+    int32_t c0 = begin / KV_BLOCK * KV_BLOCK, c1 = (end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
+    w->f->product(w->q, p->head_dim, w->kt + c0, ATTENTION_TILE, w->scores + c0, ATTENTION_TILE, rows,
+                  p->head_dim, c1 - c0, false);
+    for (int32_t b = c0 / KV_BLOCK; b < c1 / KV_BLOCK; b++) {
+        if (present >> b & 1) continue;
+        for (int32_t r = 0; r < rows; r++)
+            for (int32_t c = 0; c < KV_BLOCK; c++)
+                w->scores[r * ATTENTION_TILE + b * KV_BLOCK + c] = -INFINITY;
+    }
+    struct attention_softmax s = {
+        w->scores,   w->acc,     w->m, w->l,  w->lo,        w->hi, p->alibi ? w->slopes : NULL,
+        w->position, p->softcap, rows, w->ld, p->value_dim, begin, end};
+    w->f->softmax(&s);
+    w->f->product(w->scores + begin, ATTENTION_TILE, w->v + (size_t)begin * (size_t)w->ld, w->ld, w->acc,
+                  w->ld, rows, end - begin, w->ld, true);
+}
+
+/* Chunk c of the item (absolute) into w->m, l, acc. */
+static void chunk_run(const struct walk *w, const struct item *it, int64_t c)
+{
+    reset(w->m, w->l, w->acc, (size_t)(it->rows * it->heads), (size_t)w->ld);
+    int64_t begin = ROSE_MAX(it->begin, c * ATTENTION_CHUNK),
+            end = ROSE_MIN(it->end, (c + 1) * ATTENTION_CHUNK);
+    for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE)
+        tile_run(w, it, t0);
+}
+
+static void item_finish(const struct walk *w, const struct item *it)
+{
+    const struct attention_params *p = w->p;
+    for (int32_t i = 0; i < it->rows; i++)
+        for (int32_t h = 0; h < it->heads; h++) {
+            int32_t r = i * it->heads + h, head = it->head0 + h;
+            float *y = (float *)p->y + (int64_t)(it->row0 + i) * p->y_stride + (int64_t)head * p->value_dim;
+            w->f->finish(y, w->total_m[r], w->total_l[r], w->total + (size_t)r * (size_t)w->ld, p->value_dim,
+                         p->sinks ? (const float *)p->sinks + head : NULL);
+        }
+}
+
+static void item_run(const struct walk *w, const struct item *it)
+{
+    size_t rows = (size_t)(it->rows * it->heads), ld = (size_t)w->ld;
+    item_queries(w, it);
+    reset(w->total_m, w->total_l, w->total, rows, ld);
+    int64_t first = it->begin / ATTENTION_CHUNK, chunks = item_chunks(it);
+    for (int64_t c = first; c < first + chunks; c++) {
+        chunk_run(w, it, c);
+        for (size_t r = 0; r < rows; r++)
+            w->f->merge(&w->total_m[r], &w->total_l[r], w->total + r * ld, w->m[r], w->l[r], w->acc + r * ld,
+                        w->p->value_dim);
+    }
+    item_finish(w, it);
+}
+
+/* Split: unit u is a chunk of an item; units of items follow each other. Each has a slot of unit_rows rows of
+ * partial. */
+struct split {
+    int64_t units, items;
+    int32_t unit_rows;
+};
+
+static struct split split_plan(const struct walk *w)
+{
+    struct split s = {0, 0, 0};
+    for (int32_t seq = 0; seq < w->seqs; seq++) {
+        int64_t items = seq_tiles(w, seq) * w->p->kv_heads * w->parts;
+        for (int64_t i = 0; i < items; i++) {
+            struct item it = item_of(w, seq, i);
+            s.units += item_chunks(&it);
+            s.unit_rows = ROSE_MAX(s.unit_rows, it.rows * it.heads);
+        }
+        s.items += items;
+    }
+    return s;
+}
+
+static float *partial_slot(const struct walk *w, const struct split *s, int64_t unit)
+{
+    return (float *)w->p->partial + unit * s->unit_rows * (w->p->value_dim + 2);
+}
+
+/* Find the item that unit u (by_unit) or item u belongs to; *offset: chunk in the item; *unit0: the item's
+ * first unit. */
+static struct item split_find(const struct walk *w, int64_t u, bool by_unit, int64_t *offset, int64_t *unit0)
+{
+    int64_t at = 0, unit = 0;
+    for (int32_t seq = 0; seq < w->seqs; seq++) {
+        int64_t items = seq_tiles(w, seq) * w->p->kv_heads * w->parts;
+        for (int64_t i = 0; i < items; i++) {
+            struct item it = item_of(w, seq, i);
+            int64_t chunks = item_chunks(&it), size = by_unit ? chunks : 1;
+            if (u < at + size) {
+                *offset = u - at;
+                *unit0 = unit;
+                return it;
+            }
+            at += size;
+            unit += chunks;
+        }
+    }
+    *offset = *unit0 = 0;
+    return (struct item){0};
+}
+
+static void split_run(struct walk *w, const struct split *s, struct worker *worker)
+{
+    size_t begin, end, ld = (size_t)w->ld;
+    int32_t e = w->p->value_dim;
+    while (worker_next(worker, (size_t)s->units, 1, &begin, &end)) {
+        int64_t offset, unit0;
+        struct item it = split_find(w, (int64_t)begin, true, &offset, &unit0);
+        item_queries(w, &it);
+        chunk_run(w, &it, it.begin / ATTENTION_CHUNK + offset);
+        float *slot = partial_slot(w, s, (int64_t)begin);
+        for (int32_t r = 0; r < it.rows * it.heads; r++, slot += e + 2) {
+            memcpy(slot, w->acc + (size_t)r * ld, (size_t)e * sizeof(float));
+            slot[e] = w->m[r], slot[e + 1] = w->l[r];
+        }
+    }
+    worker_barrier(worker);
+    while (worker_next(worker, (size_t)s->items, 1, &begin, &end)) {
+        int64_t offset, unit0;
+        struct item it = split_find(w, (int64_t)begin, false, &offset, &unit0);
+        int32_t rows = it.rows * it.heads;
+        reset(w->total_m, w->total_l, w->total, (size_t)rows, ld);
+        for (int64_t c = 0; c < item_chunks(&it); c++) {
+            const float *slot = partial_slot(w, s, unit0 + c);
+            for (int32_t r = 0; r < rows; r++, slot += e + 2)
+                w->f->merge(&w->total_m[r], &w->total_l[r], w->total + (size_t)r * ld, slot[e], slot[e + 1],
+                            slot, e);
+        }
+        item_finish(w, &it);
+    }
+}
+
+/* A handful of items for every worker balances well enough without a split. */
+static bool split_wanted(const struct walk *w, int64_t items, const struct worker *worker, struct split *s)
+{
+    if (worker->count == 1 || items >= 4 * (int64_t)worker->count) return false;
+    *s = split_plan(w);
+    return s->units > s->items && s->units * s->unit_rows <= w->p->partial_rows;
+}
+
+void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p,
+                          const struct extents *extents, struct worker *worker)
+{
+    struct walk w = walk_of(kernels, p, extents->n[EXTENT_SEQS]);
+    walk_scratch(&w, worker->scratch);
+    int64_t units = (int64_t)p->kv_heads * w.parts, total = 0;
+    for (int32_t s = 0; s < w.seqs; s++) total += seq_tiles(&w, s) * units;
+    struct split split;
+    if (split_wanted(&w, total, worker, &split)) {
+        split_run(&w, &split, worker);
+        return;
+    }
+    /* Backwards: the last tiles of a prefill see the most tokens. `base`: items of the sequences before seq.
+     */
+    int32_t seq = w.seqs;
+    int64_t base = total;
+    size_t begin, end;
+    while (worker_next(worker, (size_t)total, 1, &begin, &end)) {
+        int64_t u = total - 1 - (int64_t)begin;
+        while (u < base) base -= seq_tiles(&w, --seq) * units;
+        struct item it = item_of(&w, seq, u - base);
+        item_run(&w, &it);
+    }
+}
+
+attention_kernel *attention_cpu(void)
+{
+#if defined(__x86_64__)
+    if (cpu_isa() >= CPU_ISA_AVX512) return attention_avx512;
+    if (cpu_isa() >= CPU_ISA_AVX2) return attention_avx2;
+#endif
+    return attention_portable;
+}
