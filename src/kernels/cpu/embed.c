@@ -1,0 +1,37 @@
+#include "kernels/cpu/embed.h"
+
+#include <string.h>
+
+#include "base/worker.h"
+#include "tensor/extent.h"
+
+void embed_run(const void *params, const struct extents *extents, struct worker *w)
+{
+    const struct embed_params *p = params;
+    size_t k = (size_t)p->table.k, begin, end;
+    worker_range(w, (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), 1, &begin, &end);
+    float *row = (float *)p->work + (size_t)w->index * k;
+    for (size_t r = begin; r < end; r++) {
+        float *y = p->y + r * (size_t)p->y_stride;
+        int64_t index = (int64_t)p->index[r] + p->index_offset;
+        float *to = p->accumulate ? row : y;
+        if (index >= 0 && index < p->table.n) cpu_weight_row(&p->table, (int32_t)index, to);
+        else memset(to, 0, k * sizeof *to);
+        if (p->scale != 1.0f)
+            for (size_t i = 0; i < k; i++) to[i] *= p->scale;
+        if (p->accumulate)
+            for (size_t i = 0; i < k; i++) y[i] += to[i];
+    }
+}
+
+void gather_run(const void *params, const struct extents *extents, struct worker *w)
+{
+    const struct gather_params *p = params;
+    size_t begin, end, bytes = (size_t)p->cols * sizeof(float);
+    worker_range(w, (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), 1, &begin, &end);
+    for (size_t r = begin; r < end; r++) {
+        float *y = p->y + r * (size_t)p->y_stride;
+        if (p->index[r] >= 0 && p->index[r] < p->x_rows) memcpy(y, p->x + (size_t)p->index[r] * (size_t)p->x_stride, bytes);
+        else memset(y, 0, bytes);
+    }
+}

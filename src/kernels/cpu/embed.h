@@ -1,0 +1,31 @@
+/* Rows of a packed table, and rows of a matrix, by index. */
+#ifndef ROSE_KERNELS_CPU_EMBED_H
+#define ROSE_KERNELS_CPU_EMBED_H
+
+#include "kernels/cpu/weight.h"
+
+struct extents;
+struct worker;
+
+struct embed_params {
+    const int32_t *index; /* [rows] */
+    float *y;             /* [rows, k], row r at r * y_stride */
+    void *work;           /* f32 [workers][k], for accumulate */
+    struct cpu_weight table;
+    int32_t y_stride, rows_extent, max_rows, index_offset;
+    float scale;
+    bool accumulate;
+};
+/* y = [y +] scale * table[index + index_offset]; an index outside the table gives a row of zeros. */
+void embed_run(const void *params, const struct extents *extents, struct worker *w);
+
+struct gather_params {
+    const int32_t *index; /* [rows] rows of x */
+    const float *x;
+    float *y;
+    int32_t x_stride, y_stride, cols, x_rows, rows_extent, max_rows;
+};
+/* y[r] = x[index[r]]; an index outside [0, x_rows) gives a row of zeros. */
+void gather_run(const void *params, const struct extents *extents, struct worker *w);
+
+#endif

@@ -1,0 +1,332 @@
+/* The products with AVX-512 VNNI. A 512-bit lane is an out-feature, a quad of activations is broadcast from memory. */
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/cpu/matmul_epilogue.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum { PREFETCH = 2048 }; /* bytes ahead in the weight's stream */
+
+INLINE __m512i load(const uint8_t *p, int vector) { return _mm512_loadu_si512(p + 64 * vector); }
+
+/* The quads of a block as unsigned codes, 16 rows a vector. */
+INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m512i table, __m512i q[8])
+{
+    const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4), bit4 = _mm512_set1_epi8(16),
+                  bits45 = _mm512_set1_epi8(48);
+    if (kernel == CPU_K8) {
+        UNROLL
+        for (int j = 0; j < 8; j++) q[j] = load(p, j);
+        return;
+    }
+    if (kernel == CPU_K2M || kernel == CPU_K3) {
+        UNROLL
+        for (int j = 0; j < 8; j++) q[j] = _mm512_and_si512(_mm512_srli_epi16(load(p, j / 4), j % 4 * 2), low2);
+        if (kernel == CPU_K3) {
+            __m512i h = load(p, 2);
+            UNROLL
+            for (int j = 0; j < 8; j++) {
+                __m512i b = j < 2 ? _mm512_slli_epi16(h, 2 - j) : _mm512_srli_epi16(h, j - 2);
+                q[j] = _mm512_ternarylogic_epi32(q[j], b, bit2, 0xF8); /* q | b & bit */
+            }
+        }
+        return;
+    }
+    UNROLL
+    for (int j = 0; j < 4; j++) {
+        __m512i v = load(p, j);
+        q[j] = _mm512_and_si512(v, low4);
+        q[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
+    }
+    if (kernel == CPU_KT) {
+        UNROLL
+        for (int j = 0; j < 8; j++) q[j] = _mm512_shuffle_epi8(table, q[j]);
+    }
+    if (kernel == CPU_K5 || kernel == CPU_K5M) {
+        __m512i h = load(p, 4);
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            __m512i b = j < 4 ? _mm512_slli_epi16(h, 4 - j) : _mm512_srli_epi16(h, j - 4);
+            q[j] = _mm512_ternarylogic_epi32(q[j], b, bit4, 0xF8);
+        }
+    }
+    if (kernel == CPU_K6) {
+        UNROLL
+        for (int j = 0; j < 8; j++) {
+            __m512i h = load(p, 4 + j / 4);
+            const int t = j % 4 * 2;
+            __m512i b = t < 4 ? _mm512_slli_epi16(h, 4 - t) : _mm512_srli_epi16(h, t - 4);
+            q[j] = _mm512_ternarylogic_epi32(q[j], b, bits45, 0xF8);
+        }
+    }
+}
+
+INLINE __m512i broadcast_i32(const uint8_t *p) { return _mm512_set1_epi32(*(const int32_t *)(const void *)p); }
+INLINE __m512 broadcast_f32(const uint8_t *p) { return _mm512_set1_ps(*(const float *)(const void *)p); }
+
+/* Offset correction of the integer sum: -sum << shift. */
+INLINE __m512i start_sum(const enum cpu_kernel kernel, const uint8_t *nsum)
+{
+    switch (kernel) {
+    case CPU_K4: return _mm512_slli_epi32(broadcast_i32(nsum), 3);
+    case CPU_K5: return _mm512_slli_epi32(broadcast_i32(nsum), 4);
+    case CPU_K3: return _mm512_slli_epi32(broadcast_i32(nsum), 2);
+    case CPU_K6: return _mm512_slli_epi32(broadcast_i32(nsum), 5);
+    case CPU_K8:
+    case CPU_KT: return _mm512_slli_epi32(broadcast_i32(nsum), 7);
+    default: return _mm512_setzero_si512();
+    }
+}
+
+INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes, const uint8_t *codes, const float *scales,
+                       const uint8_t *tile, int blocks, __m512i table, float *out)
+{
+    const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
+    const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
+    const int floats = 16 * halves * (min ? 2 : 1);
+    __m512 acc[16];
+    UNROLL
+    for (int h = 0; h < height; h++) acc[h] = _mm512_setzero_ps();
+    for (int b = 0; b < blocks; b++) {
+        __m512i q[8];
+        UNROLL
+        for (int v = 0; v < code_bytes; v += 64) _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
+        unpack(kernel, codes, table, q);
+        UNROLL
+        for (int half = 0; half < halves; half++) {
+            const int which = halves == 1 ? 0 : 1 + half;
+            __m512 s = _mm512_loadu_ps(scales + 16 * half), m = _mm512_setzero_ps();
+            if (min) m = _mm512_loadu_ps(scales + 16 * (halves + half));
+            UNROLL
+            for (int h = 0; h < height; h++) {
+                __m512i sum = start_sum(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
+                UNROLL
+                for (int j = half * 4; j < half * 4 + 8 / halves; j++)
+                    sum = _mm512_dpbusd_epi32(sum, q[j], broadcast_i32(tile + CPU_BLOCK * h + 4 * j));
+                __m512 ss = _mm512_mul_ps(s, broadcast_f32(tile + height * MATMUL_ACT_S + 4 * h));
+                acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
+                if (min) acc[h] = _mm512_fmadd_ps(m, broadcast_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
+            }
+        }
+        codes += code_bytes;
+        scales += floats;
+        tile += height * MATMUL_ACT_BYTES;
+    }
+    UNROLL
+    for (int h = 0; h < height; h++) _mm512_storeu_ps(out + 16 * h, acc[h]);
+}
+
+/* One function a kernel and height: everything but the number of blocks is a constant. */
+#define HEIGHT(kernel, bytes, h) \
+    case h: dot_kernel(kernel, h, bytes, codes, scales, tile, blocks, table, out); return
+#define DOT(name, kernel, bytes)                                                                                                   \
+    static __attribute__((noinline)) void name(const uint8_t *codes, const float *scales, const uint8_t *tile, int height, int blocks, \
+                                               __m512i table, float *out)                                                          \
+    {                                                                                                                              \
+        switch (height) {                                                                                                          \
+            HEIGHT(kernel, bytes, 1);                                                                                              \
+            HEIGHT(kernel, bytes, 2);                                                                                              \
+            HEIGHT(kernel, bytes, 4);                                                                                              \
+            HEIGHT(kernel, bytes, 8);                                                                                              \
+            HEIGHT(kernel, bytes, 16);                                                                                             \
+        default: return;                                                                                                           \
+        }                                                                                                                          \
+    }
+DOT(dot_k4, CPU_K4, 256)
+DOT(dot_k4m, CPU_K4M, 256)
+DOT(dot_k5, CPU_K5, 320)
+DOT(dot_k5m, CPU_K5M, 320)
+DOT(dot_k8, CPU_K8, 512)
+DOT(dot_kt, CPU_KT, 256)
+DOT(dot_k2m, CPU_K2M, 128)
+DOT(dot_k3, CPU_K3, 192)
+DOT(dot_k6, CPU_K6, 384)
+
+static void dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks,
+                       float *out)
+{
+    static void (*const dots[CPU_KERNELS])(const uint8_t *, const float *, const uint8_t *, int, int, __m512i, float *) = {
+        dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6,
+    };
+    __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)f->table)) : _mm512_setzero_si512();
+    dots[f->kernel](codes, scales, tile, height, blocks, table, out);
+}
+
+/* ---- float weights ---- */
+
+/* Columns 2i and 2i+1 of a group, of 16 rows. */
+INLINE void weights(const enum cpu_kernel kernel, const uint8_t *p, __m512 *even, __m512 *odd)
+{
+    if (kernel == CPU_F32) {
+        *even = _mm512_loadu_ps(p);
+        *odd = _mm512_loadu_ps(p + 64);
+    } else if (kernel == CPU_F16) {
+        *even = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+        *odd = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p + 32)));
+    } else {
+        __m512i v = _mm512_loadu_si512(p);
+        *even = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+        *odd = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xFFFF0000u)));
+    }
+}
+
+/* Rows [0, rows) of a tile of `height`. */
+INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const int rows, const uint8_t *p, const float *x, int blocks,
+                         float *out)
+{
+    const int pair = kernel == CPU_F32 ? 128 : 64;
+    __m512 even[8], odd[8];
+    UNROLL
+    for (int h = 0; h < rows; h++) even[h] = odd[h] = _mm512_setzero_ps();
+    for (int i = 0; i < 2 * blocks; i++) {
+        UNROLL
+        for (int c = 0; c < 8; c++) {
+            __m512 w0, w1;
+            _mm_prefetch((const char *)p + PREFETCH, _MM_HINT_T0);
+            if (kernel == CPU_F32) _mm_prefetch((const char *)p + PREFETCH + 64, _MM_HINT_T0);
+            weights(kernel, p, &w0, &w1);
+            p += pair;
+            UNROLL
+            for (int h = 0; h < rows; h++) {
+                even[h] = _mm512_fmadd_ps(w0, _mm512_set1_ps(x[16 * h + 2 * c]), even[h]);
+                odd[h] = _mm512_fmadd_ps(w1, _mm512_set1_ps(x[16 * h + 2 * c + 1]), odd[h]);
+            }
+        }
+        x += 16 * height;
+    }
+    UNROLL
+    for (int h = 0; h < rows; h++) _mm512_storeu_ps(out + 16 * h, _mm512_add_ps(even[h], odd[h]));
+}
+
+INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height, int blocks, float *out)
+{
+    switch (height) {
+    case 1: float_kernel(kernel, 1, 1, p, x, blocks, out); break;
+    case 2: float_kernel(kernel, 2, 2, p, x, blocks, out); break;
+    case 4: float_kernel(kernel, 4, 4, p, x, blocks, out); break;
+    case 8: float_kernel(kernel, 8, 8, p, x, blocks, out); break;
+    default: /* 16, in two halves: 16 accumulators each */
+        for (int h = 0; h < 16; h += 8) float_kernel(kernel, 16, 8, p, x + 16 * h, blocks, out + 16 * h);
+        break;
+    }
+}
+
+static void dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
+{
+    if (f->kernel == CPU_F32) float_heights(CPU_F32, codes, tile, height, blocks, out);
+    else if (f->kernel == CPU_F16) float_heights(CPU_F16, codes, tile, height, blocks, out);
+    else float_heights(CPU_BF16, codes, tile, height, blocks, out);
+}
+
+/* ---- activations and scales ---- */
+
+INLINE int32_t sum_epi8(__m128i q) /* 16 signed bytes */
+{
+    __m256i pairs = _mm256_madd_epi16(_mm256_cvtepi8_epi16(q), _mm256_set1_epi16(1));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
+}
+
+static void quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
+{
+    uint8_t *block = tile;
+    for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES) {
+        uint32_t left = (uint32_t)ROSE_MIN(CPU_BLOCK, k - i), mask = left == 32 ? ~0u : (1u << left) - 1;
+        for (int h = 0; h < height; h++) {
+            const float *row = x + (size_t)h * stride + i;
+            __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, row), b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + 16);
+            /* max(|x|, 0) takes 0 where x is NaN: such elements count as 0 */
+            __m512 zero = _mm512_setzero_ps();
+            float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(_mm512_abs_ps(a), zero), _mm512_max_ps(_mm512_abs_ps(b), zero)));
+            bool live = most >= 0x1p-100f && most <= 0x1p+120f;
+            float s = most >= 0x1p-100f ? most / 127.0f : 0.0f;
+            __m512 inverse = _mm512_set1_ps(live ? 127.0f / most : 0.0f);
+            __mmask16 am = live ? _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q) : 0, bm = live ? _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q) : 0;
+            __m128i qa = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(am, _mm512_mul_ps(a, inverse)));
+            __m128i qb = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(bm, _mm512_mul_ps(b, inverse)));
+            _mm_storeu_si128((__m128i *)(block + CPU_BLOCK * h), qa);
+            _mm_storeu_si128((__m128i *)(block + CPU_BLOCK * h + 16), qb);
+            int32_t sum0 = sum_epi8(qa), sum1 = sum_epi8(qb);
+            float *f = (float *)(void *)(block + height * MATMUL_ACT_S) + h;
+            f[0] = s;
+            f[height] = s * (float)(sum0 + sum1);
+            f[2 * height] = s * (float)sum0;
+            f[3 * height] = s * (float)sum1;
+            int32_t *n = (int32_t *)(void *)(block + height * MATMUL_ACT_NSUM) + h;
+            n[0] = -(sum0 + sum1);
+            n[height] = -sum0;
+            n[2 * height] = -sum1;
+            n[3 * height] = 0;
+        }
+    }
+}
+
+INLINE __m512 halves16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE __m512 unsigned16(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
+INLINE __m512 signed16(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+INLINE __m512 negative(__m512 a) { return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0x80000000u))); }
+
+static void expand_super(const struct cpu_format *f, const uint8_t *p, float *dst)
+{
+    __m512 d = halves16(p);
+    const __m128i low = _mm_set1_epi8(15);
+    switch (f->scales) {
+    case CPU_SCALES_K_SM: {
+        __m512 dmin = negative(halves16(p + 32));
+        for (int g = 0; g < 8; g++, dst += 32) {
+            const __m128i *v = (const __m128i *)(p + 64 + 32 * g);
+            _mm512_storeu_ps(dst, _mm512_mul_ps(d, unsigned16(_mm_loadu_si128(v))));
+            _mm512_storeu_ps(dst + 16, _mm512_mul_ps(dmin, unsigned16(_mm_loadu_si128(v + 1))));
+        }
+        break;
+    }
+    case CPU_SCALES_K_NIB: {
+        __m512 dmin = negative(halves16(p + 32));
+        for (int g = 0; g < 16; g++) {
+            __m128i v = _mm_loadu_si128((const __m128i *)(p + 64 + 16 * g));
+            float *to = dst + g / 2 * 64 + g % 2 * 16;
+            _mm512_storeu_ps(to, _mm512_mul_ps(d, unsigned16(_mm_and_si128(v, low))));
+            _mm512_storeu_ps(to + 32, _mm512_mul_ps(dmin, unsigned16(_mm_and_si128(_mm_srli_epi16(v, 4), low))));
+        }
+        break;
+    }
+    case CPU_SCALES_K_S16:
+        for (int g = 0; g < 16; g++) _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
+        break;
+    default: /* CPU_SCALES_K_S32 */
+        for (int g = 0; g < 8; g++) _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
+        break;
+    }
+}
+
+static void expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
+{
+    switch (f->scales) {
+    case CPU_SCALES_D:
+        for (int b = 0; b < blocks; b++) _mm512_storeu_ps(dst + 16 * b, halves16(src + 32 * b));
+        break;
+    case CPU_SCALES_DM:
+        for (int b = 0; b < 2 * blocks; b++) _mm512_storeu_ps(dst + 16 * b, halves16(src + 32 * b));
+        break;
+    case CPU_SCALES_E8M0: cpu_weight_expand_scales(f, src, blocks, dst); break;
+    default:
+        for (int b = 0; b < blocks; b += 8, src += f->scale_bytes, dst += 8 * cpu_format_scale_floats(f)) expand_super(f, src, dst);
+        break;
+    }
+}
+
+const struct matmul_kernels matmul_kernels_avx512 = {quantize_avx512, expand_avx512, dot_avx512, dot_float_avx512,
+                                                      matmul_finish_avx512};
+#else
+typedef int matmul_avx512_not_here;
+#endif

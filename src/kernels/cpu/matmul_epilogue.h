@@ -1,0 +1,69 @@
+/* What follows a tile of products: bias, activation, gate, scale, residual. Written on elementwise_vec.h and compiled once
+ * an instruction set. */
+#ifndef ROSE_KERNELS_CPU_MATMUL_EPILOGUE_H
+#define ROSE_KERNELS_CPU_MATMUL_EPILOGUE_H
+
+#include "kernels/cpu/elementwise_vec.h"
+#include "kernels/cpu/matmul.h"
+
+/* erf by Abramowitz & Stegun 7.1.26: absolute error below 1.5e-7. */
+VEC_INLINE vf matmul_erf(vf x)
+{
+    vf a = vabs(x), t = vset1(1.0f) / vfma(a, vset1(0.3275911f), vset1(1.0f));
+    vf p = vset1(1.061405429f);
+    p = vfma(p, t, vset1(-1.453152027f));
+    p = vfma(p, t, vset1(1.421413741f));
+    p = vfma(p, t, vset1(-0.284496736f));
+    p = vfma(p, t, vset1(0.254829592f));
+    vf e = vexp(vset1(0.0f) - a * a);
+    return vcopysign(vset1(1.0f) - p * t * e, x);
+}
+
+VEC_INLINE vf matmul_sigmoid_times(vf x, vf u) /* x / (1 + e^-u) */
+{
+    return x / (vset1(1.0f) + vexp(vset1(0.0f) - u));
+}
+
+VEC_INLINE vf matmul_activate(enum matmul_activation activation, vf x)
+{
+    vf zero = vset1(0.0f), relu;
+    switch (activation) {
+    case MATMUL_SILU: return matmul_sigmoid_times(x, x);
+    case MATMUL_GELU_TANH: /* (1 + tanh u) / 2 = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
+        return matmul_sigmoid_times(x, vset1(1.5957691216f) * vfma(x * x * x, vset1(0.044715f), x));
+    case MATMUL_GELU_ERF: return vset1(0.5f) * x * (vset1(1.0f) + matmul_erf(x * vset1(0.70710678f)));
+    case MATMUL_RELU: return vmax(x, zero);
+    case MATMUL_RELU2:
+        relu = vmax(x, zero);
+        return relu * relu;
+    default: return x;
+    }
+}
+
+VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, vf v, const float *up, int at, float *y, int n)
+{
+    if (f->bias) v = v + vload_n(f->bias + at, n);
+    v = matmul_activate(f->activation, v);
+    if (up) {
+        vf u = vload_n(up, n);
+        if (f->up_bias) u = u + vload_n(f->up_bias + at, n);
+        v = v * u;
+    }
+    if (f->alpha != 1.0f) v = v * vset1(f->alpha);
+    if (f->accumulate) v = v + vload_n(y, n);
+    vstore_n(y, v, n);
+}
+
+static void VEC_NAME(matmul_finish)(const struct matmul_finish *f, const float *out, const float *up, int rows, int cols, float *y,
+                                    size_t stride)
+{
+    for (int r = 0; r < rows; r++, out += CPU_GROUP, y += stride) {
+        for (int c = 0; c < cols; c += VL) {
+            int n = cols - c < VL ? cols - c : VL;
+            matmul_finish_lanes(f, vload(out + c), up ? up + c : NULL, c, y + c, n);
+        }
+        if (up) up += CPU_GROUP;
+    }
+}
+
+#endif

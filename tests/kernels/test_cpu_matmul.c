@@ -1,0 +1,244 @@
+/* The CPU products of every weight format, on every instruction set of this machine, against a float64 reference over
+ * decoded weights (and, for block formats, activations quantised as matmul.h states). */
+#include <math.h>
+
+#include "base/worker.h"
+#include "kernels/cpu/matmul.h"
+#include "tensor/extent.h"
+#include "kernels/weights_random.h"
+#include "test.h"
+
+enum { GUARD = 24 };
+
+static bool block_format(enum dtype d) { return d != DTYPE_F32 && d != DTYPE_F16 && d != DTYPE_BF16; }
+
+/* Activations as the integer path sees them, in double; written from the definition in matmul.h. */
+static void quantized(const float *x, int k, double *out)
+{
+    for (int b = 0; b < k; b += 32) {
+        float most = 0;
+        for (int i = b; i < b + 32 && i < k; i++) most = fmaxf(most, fabsf(x[i]));
+        float s = most / 127.0f, inverse = most > 0 ? 127.0f / most : 0;
+        for (int i = b; i < b + 32 && i < k; i++) out[i] = (double)rintf(x[i] * inverse) * (double)s;
+    }
+}
+
+struct product {
+    enum dtype dtype;
+    int n, k, rows;
+    float *x, *bias;
+    void *source, *packed;
+    struct cpu_weight weight;
+    double *want, *size; /* [rows, n]: the sum, and the sum of magnitudes */
+};
+
+static struct product product_make(enum dtype dtype, int n, int k, int rows)
+{
+    struct product p = {.dtype = dtype, .n = n, .k = k, .rows = rows};
+    size_t nn = (size_t)n, kk = (size_t)k, rr = (size_t)rows;
+    p.x = malloc(rr * kk * sizeof(float));
+    p.bias = malloc(nn * sizeof(float));
+    for (size_t i = 0; i < rr * kk; i++) p.x[i] = random_float() * (i % 97 == 0 ? 8.0f : 1.0f);
+    for (size_t i = 0; i < nn; i++) p.bias[i] = random_float();
+    p.source = random_weights(dtype, nn, kk);
+    CHECK(cpu_weight_init(dtype, n, k, NULL, &p.weight));
+    p.packed = aligned_alloc(64, cpu_weight_bytes(&p.weight));
+    memset(p.packed, 0xA5, cpu_weight_bytes(&p.weight));
+    size_t groups = cpu_weight_groups(&p.weight), half = groups / 2; /* in two pieces, as two workers would */
+    cpu_weight_pack(&p.weight, dtype, p.source, p.packed, half, groups);
+    cpu_weight_pack(&p.weight, dtype, p.source, p.packed, 0, half);
+    p.weight.data = p.packed;
+    float *w = malloc(nn * kk * sizeof(float));
+    double *q = malloc(kk * sizeof(double));
+    dtype_decode(dtype, p.source, w, nn * kk);
+    p.want = calloc(rr * nn, sizeof(double));
+    p.size = calloc(rr * nn, sizeof(double));
+    for (size_t r = 0; r < rr; r++) {
+        for (size_t i = 0; i < kk; i++) q[i] = (double)p.x[r * kk + i];
+        if (block_format(dtype)) quantized(p.x + r * kk, k, q);
+        for (size_t o = 0; o < nn; o++)
+            for (size_t i = 0; i < kk; i++) {
+                p.want[r * nn + o] += q[i] * (double)w[o * kk + i];
+                p.size[r * nn + o] += fabs(q[i] * (double)w[o * kk + i]);
+            }
+    }
+    free(w);
+    free(q);
+    return p;
+}
+
+static void product_free(struct product *p)
+{
+    free(p->x), free(p->bias), free(p->source), free(p->packed), free(p->want), free(p->size);
+}
+
+static void run_team(void *arg, struct worker *w)
+{
+    const void *const *a = arg;
+    matmul_run(a[0], a[1], w);
+}
+
+/* y [rows, n] (malloc'ed) of the first `rows` rows with a team of `threads`; y and work memory are poisoned and guarded. */
+static float *product_run(const struct product *p, int rows, int threads, bool deterministic)
+{
+    struct workers *team;
+    struct rose_error err = {0};
+    CHECK_OK(workers_open(threads, 1, false, &team, &err), err);
+    int stride = p->n + 3;
+    size_t floats = (size_t)rows * (size_t)stride + 2 * GUARD;
+    float *y = malloc(floats * sizeof *y), *out = malloc((size_t)rows * (size_t)p->n * sizeof *out);
+    memset(y, 0xFF, floats * sizeof *y); /* NaN */
+    struct matmul_params params = {.x = p->x, .parts = 1, .x_stride = p->k, .max_rows = rows, .rows_extent = EXTENT_ROWS, .alpha = 1, .deterministic = deterministic};
+    params.part[0] = (struct matmul_part){p->weight, y + GUARD, NULL, stride};
+    size_t bytes = matmul_work_bytes(&params, threads);
+    params.work = malloc(bytes);
+    memset(params.work, 0xFF, bytes);
+    struct extents e = {{1, rows, 1, 1}};
+    workers_run(team, run_team, (const void *[]){&params, &e});
+    workers_close(team);
+    uint32_t poison = 0xFFFFFFFFu;
+    for (int i = 0; i < GUARD; i++) CHECK(!memcmp(&y[i], &poison, 4) && !memcmp(&y[floats - 1 - (size_t)i], &poison, 4));
+    for (int r = 0; r < rows; r++) {
+        const float *row = y + GUARD + (size_t)r * (size_t)stride;
+        for (int i = p->n; i < stride && r + 1 < rows; i++) CHECK(!memcmp(&row[i], &poison, 4));
+        memcpy(out + (size_t)r * (size_t)p->n, row, (size_t)p->n * sizeof *out);
+    }
+    free(params.work);
+    free(y);
+    return out;
+}
+
+/* Largest error against the reference relative to the sum of magnitudes. */
+static double product_error(const struct product *p, const float *y, int rows)
+{
+    double worst = 0;
+    for (size_t i = 0; i < (size_t)rows * (size_t)p->n; i++) {
+        double e = fabs((double)y[i] - p->want[i]) / (p->size[i] + 1e-30);
+        if (!(e <= worst)) worst = e == e ? e : 1e30;
+    }
+    return worst;
+}
+
+static size_t y_bytes(const struct product *p, int rows) { return (size_t)rows * (size_t)p->n * sizeof(float); }
+
+/* Shapes: n not whole groups; k one block, odd numbers of blocks, and for plain formats any number. */
+static int shape_k(enum dtype d, int which)
+{
+    static const int plain[3] = {5, 100, 257}, blocks[3] = {32, 96, 352};
+    if (dtype_info(d)->block == 256) return 256 * (which + 1);
+    return block_format(d) ? blocks[which] : plain[which];
+}
+
+TEST(rows_read_back)
+{
+    for (int d = 0; d < WEIGHT_DTYPES; d++)
+        for (int which = 0; which < 3; which++) {
+            int k = shape_k(weight_dtypes[d], which), n = which == 0 ? 1 : 37;
+            struct product p = product_make(weight_dtypes[d], n, k, 1);
+            float *want = malloc((size_t)n * (size_t)k * 4), *got = malloc((size_t)k * 4);
+            dtype_decode(p.dtype, p.source, want, (size_t)n * (size_t)k);
+            int wrong = 0;
+            for (int r = 0; r < n; r++) {
+                cpu_weight_row(&p.weight, r, got);
+                for (int i = 0; i < k; i++) wrong += !(got[i] == want[r * k + i]);
+            }
+            if (wrong) fprintf(stderr, "%s [%d, %d]: ", dtype_info(p.dtype)->name, n, k);
+            CHECK_INT(wrong, 0);
+            free(want), free(got);
+            product_free(&p);
+        }
+}
+
+/* Every format on every instruction set against the reference, with equal bits where they are promised. */
+TEST(formats)
+{
+    struct rose_error err = {0};
+    for (int d = 0; d < WEIGHT_DTYPES; d++)
+        for (int which = 0; which < 3; which++) {
+            enum { ROWS = 31 }; /* tiles of 16, 8, 4, 2 and 1 */
+            struct product p = product_make(weight_dtypes[d], 37, shape_k(weight_dtypes[d], which), ROWS);
+            float *first = NULL;
+            for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+                CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+                float *y = product_run(&p, ROWS, 1, true);
+                double e = product_error(&p, y, ROWS);
+                if (!(e < 2e-6)) fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(p.dtype)->name, p.k, cpu_isa_name((enum cpu_isa)isa), e);
+                CHECK(e < 2e-6);
+                if (first && (block_format(p.dtype) || isa > CPU_ISA_AVX2) && memcmp(first, y, y_bytes(&p, ROWS))) {
+                    fprintf(stderr, "%s k %d on %s: other bits than before\n", dtype_info(p.dtype)->name, p.k, cpu_isa_name((enum cpu_isa)isa));
+                    CHECK(!"equal bits");
+                }
+                if (!first || (isa == CPU_ISA_AVX2 && !block_format(p.dtype))) {
+                    free(first);
+                    first = y;
+                } else free(y);
+            }
+            free(first);
+            product_free(&p);
+        }
+    cpu_isa_select("auto", &err);
+}
+
+/* A row's bits depend neither on the number of rows nor on that of threads. */
+TEST(rows_and_threads)
+{
+    static const enum dtype some[] = {DTYPE_Q4_1, DTYPE_Q6_K, DTYPE_BF16};
+    static const int threads[] = {1, 2, 3, 5};
+    struct rose_error err = {0};
+    for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+        CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+        for (int d = 0; d < 3; d++) {
+            enum { ROWS = 67 };
+            struct product p = product_make(some[d], 83, 256, ROWS);
+            float *all = product_run(&p, ROWS, 1, true);
+            for (int rows = 1; rows <= ROWS; rows += rows < 20 ? 1 : 7) {
+                float *y = product_run(&p, rows, threads[rows % 4], true);
+                CHECK(!memcmp(all, y, y_bytes(&p, rows)));
+                free(y);
+            }
+            for (int t = 0; t < 4; t++) {
+                float *y = product_run(&p, ROWS, threads[t], false), *z = product_run(&p, ROWS, 1, false);
+                CHECK(!memcmp(z, y, y_bytes(&p, ROWS)));
+                free(y), free(z);
+            }
+            free(all);
+            product_free(&p);
+        }
+    }
+    cpu_isa_select("auto", &err);
+}
+
+/* Zeros, tiny numbers, infinities and NaN neither crash nor spread to other rows. */
+TEST(odd_activations)
+{
+    struct rose_error err = {0};
+    for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+        CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+        struct product p = product_make(DTYPE_Q4_0, 16, 64, 6);
+        for (int i = 0; i < 64; i++) p.x[i] = 0, p.x[64 + i] = 1e-44f, p.x[128 + i] = i == 3 ? INFINITY : 1, p.x[192 + i] = i == 40 ? NAN : 1;
+        float *y = product_run(&p, 6, 1, true);
+        for (int i = 0; i < 16; i++) {
+            CHECK_NEAR(y[i], 0, 0);
+            CHECK_NEAR(y[16 + i], 0, 0);
+            CHECK(!isfinite(y[32 + i]));
+            CHECK_NEAR(y[64 + i], p.want[64 + i], 1e-5 * p.size[64 + i]);
+        }
+        free(y);
+        product_free(&p);
+    }
+    cpu_isa_select("auto", &err);
+}
+
+TEST(refused)
+{
+    struct cpu_weight w;
+    CHECK(!cpu_weight_init(DTYPE_I32, 16, 32, NULL, &w));
+    CHECK(!cpu_weight_init(DTYPE_Q4_1, 16, 33, NULL, &w));
+    CHECK(!cpu_weight_init(DTYPE_Q4_K, 16, 128, NULL, &w));
+    CHECK(!cpu_weight_init(DTYPE_F32, 0, 32, NULL, &w));
+    CHECK(!cpu_weight_init(DTYPE_F32, 16, (int64_t)1 << 40, NULL, &w));
+    struct rose_error err = {0};
+    CHECK_INT(cpu_isa_select("sse9", &err), ROSE_INVALID);
+}
+
+TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(rows_and_threads), CASE(odd_activations), CASE(refused))
