@@ -38,24 +38,3 @@ enum rose_status op_embed(struct program *program, const struct op_embed *op, st
     program_add(program, &l);
     return ROSE_OK;
 }
-
-enum rose_status op_gather(struct program *program, const struct op_gather *op, struct rose_error *err)
-{
-    if (!op->index) return status_set(err, ROSE_INTERNAL, "gather: no index buffer");
-    ROSE_TRY(value_check(program, "gather", "x", &op->x, op->x.cols, op->x.rows, err));
-    ROSE_TRY(value_check(program, "gather", "y", &op->y, op->x.cols, op->y.rows, err));
-    if (op->x.buffer == op->y.buffer) return status_set(err, ROSE_INTERNAL, "gather: x and y are one buffer");
-    struct gather_params p = {.x_stride = op->x.stride,
-                              .y_stride = op->y.stride,
-                              .cols = op->x.cols,
-                              .x_rows = rows_of(program, &op->x),
-                              .rows_extent = (int32_t)op->y.rows,
-                              .max_rows = rows_of(program, &op->y)};
-    struct program_launch l = {.name = "gather", .layer = -1, .params = &p, .params_bytes = sizeof p, .cpu = gather_run};
-    program_use(&l, op->index, PROGRAM_READ, offsetof(struct gather_params, index));
-    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct gather_params, x));
-    value_use(&l, &op->y, PROGRAM_WRITE, offsetof(struct gather_params, y));
-    l.cost.bytes_per[op->y.rows] = 8.0 * op->x.cols;
-    program_add(program, &l);
-    return ROSE_OK;
-}

@@ -5,7 +5,7 @@
 #include "base/worker.h"
 #include "kernels/cpu/matmul.h"
 #include "tensor/extent.h"
-#include "kernels/weights_random.h"
+#include "weights_random.h"
 #include "test.h"
 
 enum { GUARD = 24 };

@@ -23,15 +23,3 @@ void embed_run(const void *params, const struct extents *extents, struct worker 
             for (size_t i = 0; i < k; i++) y[i] += to[i];
     }
 }
-
-void gather_run(const void *params, const struct extents *extents, struct worker *w)
-{
-    const struct gather_params *p = params;
-    size_t begin, end, bytes = (size_t)p->cols * sizeof(float);
-    worker_range(w, (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), 1, &begin, &end);
-    for (size_t r = begin; r < end; r++) {
-        float *y = p->y + r * (size_t)p->y_stride;
-        if (p->index[r] >= 0 && p->index[r] < p->x_rows) memcpy(y, p->x + (size_t)p->index[r] * (size_t)p->x_stride, bytes);
-        else memset(y, 0, bytes);
-    }
-}

@@ -1,4 +1,4 @@
-/* Rows of a packed table, and rows of a matrix, by index. */
+/* Rows of a packed table by index. */
 #ifndef ROSE_KERNELS_CPU_EMBED_H
 #define ROSE_KERNELS_CPU_EMBED_H
 
@@ -18,14 +18,5 @@ struct embed_params {
 };
 /* y = [y +] scale * table[index + index_offset]; an index outside the table gives a row of zeros. */
 void embed_run(const void *params, const struct extents *extents, struct worker *w);
-
-struct gather_params {
-    const int32_t *index; /* [rows] rows of x */
-    const float *x;
-    float *y;
-    int32_t x_stride, y_stride, cols, x_rows, rows_extent, max_rows;
-};
-/* y[r] = x[index[r]]; an index outside [0, x_rows) gives a row of zeros. */
-void gather_run(const void *params, const struct extents *extents, struct worker *w);
 
 #endif
