@@ -48,7 +48,7 @@ static enum rose_status open_shard(struct weights *w, const char *dir, struct st
     return safetensors_read(w, part, err);
 }
 
-/* Each file of the map once, in the order of their names; then each tensor must be where the map says. */
+/* Each file of the map once, in the order of their names. */
 static enum rose_status open_shards(struct weights *w, const char *dir, const struct json *map,
                                     const char *index, struct rose_error *err)
 {
@@ -69,39 +69,28 @@ static enum rose_status open_shards(struct weights *w, const char *dir, const st
     return s;
 }
 
-static int tensor_by_name(const void *a, const void *b)
-{
-    return weights_compare((*(const struct weights_tensor *const *)a)->name,
-                           (*(const struct weights_tensor *const *)b)->name);
-}
-
 static bool path_ends_in(const char *path, struct str name)
 {
     struct str p = str_of(path);
     return p.n > name.n && p.p[p.n - name.n - 1] == '/' && str_ends(p, name);
 }
 
+/* Each tensor of the map must be where the map says. */
 static enum rose_status check_map(struct weights *w, const struct json *map, const char *index,
                                   struct rose_error *err)
 {
-    const struct weights_tensor **sorted = calloc(w->count + 1, sizeof *sorted);
-    if (!sorted) return weights_no_memory(index, err);
-    for (size_t i = 0; i < w->count; i++) sorted[i] = &w->tensors[i];
-    qsort(sorted, w->count, sizeof *sorted, tensor_by_name);
-    enum rose_status s = ROSE_OK;
-    for (uint32_t i = 0; i < map->count && s == ROSE_OK; i++) {
-        struct weights_tensor key = {.name = map->members[i].key};
-        const struct weights_tensor *want = &key,
-                                    **hit = bsearch(&want, sorted, w->count, sizeof *sorted, tensor_by_name);
-        struct str file = map->members[i].value.string;
-        const char *what, *name = weights_name_ok(key.name, WEIGHTS_MAX_NAME, &what) ? key.name.p : NULL;
-        if (!hit || !path_ends_in((*hit)->file, file))
-            s = status_at(err, ROSE_FORMAT, index, (int64_t)map->members[i].value.offset,
-                          "%s: tensor " STR_FMT " is not in " STR_FMT ", where weight_map puts it", index,
-                          name ? (int)key.name.n : 1, name ? name : "?", STR_ARG(file));
+    ROSE_TRY(weights_sort(w, err));
+    for (uint32_t i = 0; i < map->count; i++) {
+        struct str name = map->members[i].key, file = map->members[i].value.string;
+        const struct weights_tensor *t = weights_lookup(w, name);
+        const char *what;
+        if (t && path_ends_in(t->file, file)) continue;
+        if (!weights_name_ok(name, WEIGHTS_MAX_NAME, &what)) name = STR("?");
+        return status_at(err, ROSE_FORMAT, index, (int64_t)map->members[i].value.offset,
+                         "%s: tensor " STR_FMT " is not in " STR_FMT ", where weight_map puts it", index,
+                         STR_ARG(name), STR_ARG(file));
     }
-    free(sorted);
-    return s;
+    return ROSE_OK;
 }
 
 /* What else is there, for a message that helps. */

@@ -157,8 +157,9 @@ static int by_name(const void *a, const void *b)
     return weights_compare(x->name, y->name);
 }
 
-static enum rose_status sort_names(struct weights *w, struct rose_error *err)
+enum rose_status weights_sort(struct weights *w, struct rose_error *err)
 {
+    if (w->by_name) return ROSE_OK;
     w->by_name = calloc(w->count + 1, sizeof *w->by_name);
     if (!w->by_name) return weights_no_memory(w->path, err);
     for (size_t i = 0; i < w->count; i++) w->by_name[i] = &w->tensors[i];
@@ -212,7 +213,7 @@ enum rose_status weights_open(const char *path, struct weights **out, struct ros
     w->path = arena_strndup(&w->arena, path, strlen(path));
     if (!w->path) s = weights_no_memory(path, err);
     if (s == ROSE_OK) s = open_any(w, path, err);
-    if (s == ROSE_OK) s = sort_names(w, err);
+    if (s == ROSE_OK) s = weights_sort(w, err);
     if (s != ROSE_OK) {
         weights_close(w);
         return s;
@@ -257,12 +258,11 @@ const struct json *weights_generation_config(const struct weights *w)
     return w->generation_config;
 }
 
-const struct weights_tensor *weights_find(const struct weights *w, const char *name)
+const struct weights_tensor *weights_lookup(const struct weights *w, struct str name)
 {
-    struct str key = str_of(name);
     for (size_t low = 0, high = w->count; low < high;) {
         size_t middle = low + (high - low) / 2;
-        int c = weights_compare(key, w->by_name[middle]->name);
+        int c = weights_compare(name, w->by_name[middle]->name);
         if (c == 0) return w->by_name[middle];
         if (c < 0)
             high = middle;
@@ -270,6 +270,11 @@ const struct weights_tensor *weights_find(const struct weights *w, const char *n
             low = middle + 1;
     }
     return NULL;
+}
+
+const struct weights_tensor *weights_find(const struct weights *w, const char *name)
+{
+    return weights_lookup(w, str_of(name));
 }
 
 void weights_release(const struct weights *w, const struct weights_tensor *t)

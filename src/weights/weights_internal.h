@@ -55,6 +55,10 @@ enum rose_status weights_measure(struct weights_tensor *t, const struct weights_
  */
 enum rose_status weights_extents(struct weights *w, size_t first, uint64_t begin, uint64_t end, bool whole,
                                  struct rose_error *err);
+/* Make by_name, once all tensors are there; two of one name are an error. */
+enum rose_status weights_sort(struct weights *w, struct rose_error *err);
+/* After weights_sort. */
+const struct weights_tensor *weights_lookup(const struct weights *w, struct str name);
 /* "[2, 3]". */
 void weights_shape_text(int ndim, const int64_t *shape, char out[static 192]);
 int weights_compare(struct str a, struct str b);

@@ -30,6 +30,7 @@ static inline const char *build_path(const char *name)
 static inline const char *build_write(const char *name, const void *bytes, size_t n)
 {
     const char *path = build_path(name);
+    remove(path); /* writing into an old file makes some file systems flush */
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) perror(path), exit(1);
     return path;
