@@ -126,16 +126,13 @@ int32_t prefix_match(struct prefix *t, uint64_t salt, const int32_t *tokens, int
     return n;
 }
 
-int32_t prefix_probe(const struct prefix *t, uint64_t salt, const int32_t *tokens, int32_t count)
+int32_t prefix_probe(const struct prefix *t, uint64_t salt, const int32_t *tokens, int32_t count, int32_t *nodes, int32_t room, int32_t *idle)
 {
-    int32_t found = 0, parent = PREFIX_NONE;
-    for (; (found + 1) * t->page_tokens <= count; found++) {
-        const int32_t *block = tokens + (size_t)found * (size_t)t->page_tokens;
-        int32_t node = find(t, block_key(t, salt, parent, block), parent, block);
-        if (node == PREFIX_NONE) break;
-        parent = node;
-    }
-    return found;
+    int32_t n = usable(t, nodes, walk(t, salt, tokens, count, nodes, room));
+    *idle = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!t->nodes[nodes[i]].pins) *idle += node_pages(t, nodes[i]);
+    return n;
 }
 
 static void evict(struct prefix *t, int32_t i)

@@ -40,8 +40,8 @@ void prefix_close(struct prefix *tree);
 /* The longest usable prefix of tokens[0..count): writes its nodes in order (at most room) and pins them; returns how many.
  * 0 <= usable * page_tokens <= count. */
 int32_t prefix_match(struct prefix *tree, uint64_t salt, const int32_t *tokens, int32_t count, int32_t *nodes, int32_t room);
-/* The same without pinning: how many blocks would match. */
-int32_t prefix_probe(const struct prefix *tree, uint64_t salt, const int32_t *tokens, int32_t count);
+/* The same without pinning. *idle: pages of these nodes that are evictable now and would not be once pinned. */
+int32_t prefix_probe(const struct prefix *tree, uint64_t salt, const int32_t *tokens, int32_t count, int32_t *nodes, int32_t room, int32_t *idle);
 /* Put the block behind `parent` (PREFIX_NONE: first) with its pages [groups] (each shared once more) and pin it. Returns the node;
  * an equal node that is there already is pinned and returned; PREFIX_NONE when the tree is full of pinned nodes. */
 int32_t prefix_insert(struct prefix *tree, uint64_t salt, int32_t parent, const int32_t *tokens, const int32_t *pages);

@@ -135,7 +135,7 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
     for (int32_t i = 0; i < n; i++) {
         const struct sched_seq *s = &seqs[i];
         if (!s->running || s->preempted) continue;
-        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, s->computed + s->rows), s->blocks), s->length + 1);
+        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, s->computed + s->rows), s->blocks), ROSE_MIN(s->length + 1, s->capacity));
     }
     /* Waiting ones in order; the first that does not fit stops the queue, so that large requests are not overtaken for ever. No
      * admission in a step that had to preempt. */
@@ -144,11 +144,12 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
         if (s->running || s->hold) continue;
         int32_t computed = s->reusable * limits->page_tokens;
         /* Admit only when the whole prompt has room (plus the next token), lest it be preempted at once. */
-        if (fresh_pages(limits, s->reusable, s->length + 1) > p.free_pages) break;
+        if (fresh_pages(limits, s->reusable, ROSE_MIN(s->length + 1, s->capacity)) > p.free_pages - s->reused_idle) break;
+        p.free_pages -= s->reused_idle;
         give_rows(&p, i, s, computed, s->reusable, false, false);
         if (s->rows == 0) break;
         /* Its remaining chunks have a claim on these pages. */
-        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, computed + s->rows), s->reusable), s->length + 1);
+        p.free_pages -= fresh_pages(limits, ROSE_MAX(blocks_for(limits, computed + s->rows), s->reusable), ROSE_MIN(s->length + 1, s->capacity));
         p.running++;
         p.r.admitted++;
     }

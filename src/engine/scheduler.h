@@ -23,9 +23,11 @@ struct sched_seq {
     int32_t priority;   /* smaller first */
     uint64_t arrival;   /* smaller first; unique */
     int32_t length, computed;
+    int32_t capacity;   /* tokens it can ever have */
     int32_t blocks;     /* page blocks begun (each is one page a group that has not passed it) */
     int32_t pages;      /* pages that giving everything back would free */
     int32_t reusable;   /* waiting: blocks a prefix hit gives without new pages */
+    int32_t reused_idle; /* of their pages, those counted in free_pages because nobody uses them now */
     bool running;
     bool hold;          /* leave it alone this time (another computes its prefix right now) */
     bool sample_all;    /* every row is sampled (prompt log-probabilities) */

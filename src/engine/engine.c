@@ -1,0 +1,396 @@
+/* The engine's life: open, the loop of its thread, the way in, close. */
+#define _GNU_SOURCE
+#include "engine/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ops/sample.h"
+
+enum { EVENT_RING_BYTES = 4 << 20, MAX_BIASES_A_ROW = 1024, MAX_BANS_A_ROW = 8 + 64 };
+
+double engine_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* --- the waiting queue: by (priority, arrival) ---------------------------------------------------------------------------------- */
+
+void engine_wait_queue_insert(struct engine *e, struct sequence *s)
+{
+    struct sequence *after = e->wait_last;
+    while (after && (after->request->priority > s->request->priority ||
+                     (after->request->priority == s->request->priority && after->arrival > s->arrival)))
+        after = after->older;
+    s->older = after;
+    s->newer = after ? after->newer : e->wait_first;
+    if (s->newer) s->newer->older = s;
+    else e->wait_last = s;
+    if (after) after->newer = s;
+    else e->wait_first = s;
+    e->waiting++;
+}
+
+void engine_wait_queue_remove(struct engine *e, struct sequence *s)
+{
+    if (s->older) s->older->newer = s->newer;
+    else e->wait_first = s->newer;
+    if (s->newer) s->newer->older = s->older;
+    else e->wait_last = s->older;
+    s->older = s->newer = NULL;
+    e->waiting--;
+}
+
+/* --- the way in -------------------------------------------------------------------------------------------------------------------- */
+
+enum rose_status engine_submit(struct engine *e, const struct rose_request *in, const int32_t *tokens, size_t count, uint64_t *id, struct rose_error *err)
+{
+    struct request *r;
+    ROSE_TRY(request_open(in, tokens, count, &e->limits, &r, err));
+    int32_t most = r->prompt_count + r->max_tokens;
+    r->submitted_s = engine_now();
+    r->deadline_s = in->deadline_ms > 0 ? r->submitted_s + (double)in->deadline_ms * 1e-3 : 0;
+    enum rose_status s = ROSE_OK;
+    pthread_mutex_lock(&e->lock);
+    if (e->failed) s = status_set(err, ROSE_DEVICE, "the engine has failed and takes no requests: %s", e->failure.message);
+    else if (e->stop || e->draining) s = status_set(err, ROSE_BUSY, "the engine is shutting down and takes no new requests");
+    else if (e->queued >= e->options.max_waiting) s = status_set(err, ROSE_BUSY, "%d requests wait already, which is the limit; try again later", e->queued);
+    else if (sched_pages(&e->sched, most) > e->pages.total)
+        s = status_set(err, ROSE_LIMIT, "%d tokens can never fit the key-value cache of %d pages", most, e->pages.total);
+    if (s != ROSE_OK) {
+        pthread_mutex_unlock(&e->lock);
+        request_close(r);
+        return s;
+    }
+    r->id = *id = e->next_id++;
+    e->queued++;
+    if (e->intake_last) e->intake_last->next = r;
+    else e->intake_first = r;
+    e->intake_last = r;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    return ROSE_OK;
+}
+
+void engine_cancel(struct engine *e, uint64_t id)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->cancels_count == e->cancels_capacity) {
+        size_t cap = e->cancels_capacity ? e->cancels_capacity * 2 : 64;
+        uint64_t *more = realloc(e->cancels, cap * sizeof *more);
+        if (more) e->cancels = more, e->cancels_capacity = cap;
+    }
+    if (e->cancels_count < e->cancels_capacity) e->cancels[e->cancels_count++] = id;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void end_request(struct engine *e, struct request *r, enum rose_finish finish, enum rose_status status, const char *message)
+{
+    /* The last sequence's end may free the request: count down on a copy. */
+    for (int i = 0, n = r->choices, open = r->open; i < n && open > 0; i++)
+        if (r->sequences[i].state != SEQUENCE_ENDED) {
+            open--;
+            sequence_end(e, &r->sequences[i], finish, status, message);
+        }
+}
+
+static void take_in(struct engine *e, struct request *r)
+{
+    r->previous = NULL;
+    r->next = e->live;
+    if (e->live) e->live->previous = r;
+    e->live = r;
+    for (int i = 0; i < r->choices; i++) {
+        r->sequences[i].arrival = e->arrivals++;
+        engine_wait_queue_insert(e, &r->sequences[i]);
+    }
+    pthread_mutex_lock(&e->counters.lock);
+    e->counters.stats.requests++;
+    pthread_mutex_unlock(&e->counters.lock);
+}
+
+static struct request *find(struct engine *e, uint64_t id)
+{
+    for (struct request *r = e->live; r; r = r->next)
+        if (r->id == id && r->open) return r;
+    return NULL;
+}
+
+static double earliest_deadline(const struct engine *e)
+{
+    double first = 0;
+    for (const struct request *r = e->live; r; r = r->next)
+        if (r->open && r->deadline_s && (!first || r->deadline_s < first)) first = r->deadline_s;
+    return first;
+}
+
+static void expire(struct engine *e)
+{
+    double now = engine_now();
+    for (struct request *r = e->live, *next; r; r = next) {
+        next = r->next;
+        if (r->open && r->deadline_s && r->deadline_s <= now) end_request(e, r, ROSE_FINISH_DEADLINE, ROSE_OK, NULL);
+    }
+}
+
+/* Take what came in; sleep while there is nothing at all to do. False: stop. */
+static bool intake(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop && !e->intake_first && !e->cancels_count && !e->wait_first && !e->running && e->submitted == e->collected)
+        pthread_cond_wait(&e->wake, &e->lock);
+    struct request *r = e->intake_first;
+    e->intake_first = e->intake_last = NULL;
+    bool stop = e->stop;
+    for (struct request *next; r; r = next) {
+        next = r->next;
+        take_in(e, r);
+    }
+    /* Cancels name requests that came in before them. Ending one takes the lock for its counters: copy the list's end out first. */
+    while (e->cancels_count) {
+        uint64_t id = e->cancels[--e->cancels_count];
+        pthread_mutex_unlock(&e->lock);
+        struct request *c = find(e, id);
+        if (c) end_request(e, c, ROSE_FINISH_CANCELLED, ROSE_OK, NULL);
+        pthread_mutex_lock(&e->lock);
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (earliest_deadline(e) > 0) expire(e);
+    return !stop;
+}
+
+void engine_fail(struct engine *e, const struct rose_error *err)
+{
+    pthread_mutex_lock(&e->lock);
+    e->failed = true;
+    e->failure = *err;
+    pthread_mutex_unlock(&e->lock);
+    e->collected = e->submitted; /* nothing will come back */
+    for (int32_t i = 0; i < e->options.max_sequences; i++)
+        if (e->slots[i]) {
+            e->slots[i]->in_flight = 0;
+            if (e->slots[i]->ended_in_flight) e->slots[i] = NULL, e->running--;
+        }
+    for (struct request *r = e->live, *next; r; r = next) {
+        next = r->next;
+        end_request(e, r, ROSE_FINISH_ERROR, ROSE_DEVICE, err->message);
+    }
+}
+
+static void *thread_main(void *arg)
+{
+    struct engine *e = arg;
+    while (intake(e)) {
+        pthread_mutex_lock(&e->counters.lock);
+        if (!e->counters.busy_since_s) e->counters.busy_since_s = engine_now();
+        e->counters.stats.running = e->running;
+        e->counters.stats.waiting = e->waiting;
+        e->counters.stats.pages_free = e->pages.free_count;
+        e->counters.stats.pages_cached = e->prefix.idle_pages;
+        pthread_mutex_unlock(&e->counters.lock);
+        bool more = e->submitted - e->collected < (uint64_t)e->options.depth && step_submit(e);
+        if (e->submitted > e->collected && (!more || e->submitted - e->collected == (uint64_t)e->options.depth)) step_collect(e);
+        pthread_mutex_lock(&e->counters.lock);
+        if (!e->running && !e->wait_first) e->counters.busy_since_s = 0;
+        e->counters.stats.running = e->running;
+        e->counters.stats.waiting = e->waiting;
+        e->counters.stats.pages_free = e->pages.free_count;
+        e->counters.stats.pages_cached = e->prefix.idle_pages;
+        pthread_mutex_unlock(&e->counters.lock);
+    }
+    while (e->submitted > e->collected && !e->failed) step_collect(e);
+    for (struct request *r = e->live, *next; r; r = next) {
+        next = r->next;
+        end_request(e, r, ROSE_FINISH_CANCELLED, ROSE_OK, NULL);
+    }
+    return NULL;
+}
+
+/* --- open and close ------------------------------------------------------------------------------------------------------------------ */
+
+static void *take(struct engine *e, size_t bytes, struct rose_error *err) { return device_alloc(e->device, bytes, DEVICE_MEMORY_LOCAL, err); }
+
+static enum rose_status take_memory(struct engine *e, const struct engine_plan *plan, struct rose_error *err)
+{
+    const struct engine_options *o = &e->options;
+    const struct model_config *c = &e->model->config;
+    struct batch_sizes sizes = {.rows = o->step_tokens, .seqs = o->max_sequences, .samples = e->sched.max_samples, .groups = c->groups_count,
+                                .table_stride = (plan->context + plan->page_tokens - 1) / plan->page_tokens + 1,
+                                .biases = MAX_BIASES_A_ROW * o->max_sequences, .bans = MAX_BANS_A_ROW * o->max_sequences,
+                                .rope_half = rope_by_length(&c->ropes[0]) ? c->ropes[0].rotary_dim / 2 : 0};
+    batch_layout_make(&sizes, &e->layout);
+    e->pool_bytes = plan->pool_bytes;
+    e->logits_bytes = (size_t)e->sched.max_samples * (size_t)c->vocabulary * sizeof(float);
+    e->results_bytes = (size_t)e->sched.max_samples * sizeof(struct sample_out);
+    e->history_stride = plan->context + 1;
+    e->history_bytes = plan->history_bytes;
+    e->cache = (struct op_cache){.page_bytes = plan->page_bytes, .dtype = o->kv, .page_tokens = plan->page_tokens};
+    if (!(e->cache.pool = take(e, e->pool_bytes, err)) || !(e->logits = take(e, e->logits_bytes, err)) || !(e->results = take(e, e->results_bytes, err)) ||
+        !(e->history = take(e, e->history_bytes, err)) || !(e->inputs = take(e, e->layout.bytes, err)))
+        return ROSE_NO_MEMORY;
+    e->staging_bytes = e->layout.bytes;
+    e->direct = e->device->info.kind == DEVICE_CPU && o->depth == 1;
+    for (int i = 0; i < o->depth; i++) {
+        e->steps[i].staging = e->direct ? e->inputs : device_alloc(e->device, e->staging_bytes, DEVICE_MEMORY_HOST, err);
+        e->steps[i].results = e->direct ? e->results : device_alloc(e->device, e->results_bytes, DEVICE_MEMORY_HOST, err);
+        e->steps[i].entries = calloc((size_t)o->max_sequences, sizeof *e->steps[i].entries);
+        if (!e->steps[i].staging || !e->steps[i].results) return ROSE_NO_MEMORY;
+        if (!e->steps[i].entries) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    }
+    e->plan_capacity = o->max_sequences * 2;
+    e->slots = calloc((size_t)o->max_sequences, sizeof *e->slots);
+    e->plan = calloc((size_t)e->plan_capacity, sizeof *e->plan);
+    e->planned = calloc((size_t)e->plan_capacity, sizeof *e->planned);
+    e->order = calloc((size_t)e->plan_capacity, sizeof *e->order);
+    return e->slots && e->plan && e->planned && e->order ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
+}
+
+static enum rose_status record_programs(struct engine *e, struct rose_error *err)
+{
+    struct batch b;
+    struct forward f = {.cache = e->cache, .deterministic = e->options.deterministic};
+    batch_view(&e->layout, e->inputs, &b);
+    ROSE_TRY(program_open(e->device, &e->forward, err));
+    batch_step(&e->layout, e->forward, e->inputs, &f.step);
+    program_buffer_id history = program_external(e->forward, "history", e->history, e->history_bytes);
+    program_buffer_id row_history = program_external(e->forward, "row_history", b.row_history, (size_t)e->layout.sizes.rows * 8);
+    ROSE_TRY(op_tokens(e->forward, &(struct op_tokens){history, row_history, f.step.positions, f.step.tokens}, err));
+    f.logits = program_external(e->forward, "logits", e->logits, e->logits_bytes);
+    ROSE_TRY(forward_record(e->model, e->forward, &f, err));
+    ROSE_TRY(program_finish(e->forward, NULL, 0, err));
+    ROSE_TRY(program_open(e->device, &e->sample, err));
+    int32_t vocabulary = e->model->config.vocabulary;
+    struct op_sample s = {.logits = {program_external(e->sample, "logits", e->logits, e->logits_bytes), DTYPE_F32, EXTENT_SAMPLES, vocabulary, vocabulary, 0},
+                          .rows = program_external(e->sample, "sample_rows", b.sample_row, (size_t)e->layout.sizes.samples * sizeof *b.sample_row),
+                          .history = program_external(e->sample, "history", e->history, e->history_bytes),
+                          .bias = program_external(e->sample, "bias", b.bias, (size_t)e->layout.sizes.biases * sizeof *b.bias),
+                          .bans = program_external(e->sample, "bans", b.ban, (size_t)e->layout.sizes.bans * 4),
+                          .out = program_external(e->sample, "results", e->results, e->results_bytes)};
+    ROSE_TRY(op_sample(e->sample, &s, err));
+    return program_finish(e->sample, NULL, 0, err);
+}
+
+static enum rose_status open_cache(struct engine *e, const struct engine_plan *plan, struct rose_error *err)
+{
+    const struct model_config *c = &e->model->config;
+    int32_t windows[OP_MAX_GROUPS];
+    for (int32_t g = 0; g < c->groups_count; g++) windows[g] = c->groups[g].window;
+    ROSE_TRY(kv_pages_open(&e->pages, plan->pages, err));
+    return prefix_open(&e->prefix, &e->pages, plan->page_tokens, c->groups_count, windows, plan->pages / c->groups_count, err);
+}
+
+static void set_limits(struct engine *e, const struct engine_plan *plan)
+{
+    const struct engine_options *o = &e->options;
+    const struct model_config *c = &e->model->config;
+    e->sched = (struct sched_limits){.step_tokens = o->step_tokens, .prefill_tokens = o->prefill_tokens, .max_running = o->max_sequences,
+                                     .max_samples = ROSE_MAX(o->max_sequences, 16), .page_tokens = plan->page_tokens, .groups = c->groups_count};
+    for (int32_t g = 0; g < c->groups_count; g++)
+        if (c->groups[g].window) e->sched.group_blocks[g] = (c->groups[g].window + o->step_tokens) / plan->page_tokens + 2;
+    e->limits = (struct request_limits){.context = plan->context, .vocabulary = c->vocabulary, .groups = c->groups_count, .page_tokens = plan->page_tokens,
+                                        .tokenizer = e->tokenizer};
+}
+
+static enum rose_status start(struct engine *e, struct engine_options *options, struct rose_error *err)
+{
+    struct engine_plan plan;
+    ROSE_TRY(engine_plan(&e->model->config, &e->device->info, e->model->memory_bytes, options, &plan, err));
+    e->options = *options;
+    set_limits(e, &plan);
+    ROSE_TRY(take_memory(e, &plan, err));
+    ROSE_TRY(open_cache(e, &plan, err));
+    ROSE_TRY(record_programs(e, err));
+    ROSE_TRY(events_open(&e->events, EVENT_RING_BYTES, err));
+    e->counters.stats.pages_total = e->pages.total;
+    int failed = pthread_create(&e->thread, NULL, thread_main, e);
+    if (failed) return status_set(err, ROSE_IO, "cannot start the engine's thread: %s", strerror(failed));
+    e->started = true;
+    return ROSE_OK;
+}
+
+enum rose_status engine_open(struct model *model, const struct tokenizer *tokenizer, struct engine_options *options, struct engine **out, struct rose_error *err)
+{
+    struct engine *e = calloc(1, sizeof *e);
+    if (!e) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    e->model = model;
+    e->tokenizer = tokenizer;
+    e->device = model->device;
+    e->next_id = 1;
+    e->events.fd = -1;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->wake, NULL);
+    pthread_mutex_init(&e->counters.lock, NULL);
+    enum rose_status s = start(e, options, err);
+    if (s != ROSE_OK) {
+        engine_close(e);
+        return s;
+    }
+    *out = e;
+    return ROSE_OK;
+}
+
+void engine_close(struct engine *e)
+{
+    if (!e) return;
+    if (e->started) {
+        pthread_mutex_lock(&e->lock);
+        e->stop = true;
+        pthread_cond_signal(&e->wake);
+        pthread_mutex_unlock(&e->lock);
+        events_shut(&e->events);
+        pthread_join(e->thread, NULL);
+    }
+    while (e->intake_first) {
+        struct request *next = e->intake_first->next;
+        request_close(e->intake_first);
+        e->intake_first = next;
+    }
+    if (e->events.ring) events_close(&e->events);
+    program_close(e->forward);
+    program_close(e->sample);
+    device_free(e->device, e->cache.pool, e->pool_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(e->device, e->logits, e->logits_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(e->device, e->results, e->results_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(e->device, e->history, e->history_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(e->device, e->inputs, e->layout.bytes, DEVICE_MEMORY_LOCAL);
+    for (int i = 0; i < ENGINE_MAX_DEPTH; i++) {
+        if (!e->direct) device_free(e->device, e->steps[i].staging, e->staging_bytes, DEVICE_MEMORY_HOST);
+        if (!e->direct) device_free(e->device, e->steps[i].results, e->results_bytes, DEVICE_MEMORY_HOST);
+        free(e->steps[i].entries);
+    }
+    prefix_close(&e->prefix);
+    kv_pages_close(&e->pages);
+    free(e->slots);
+    free(e->plan);
+    free(e->planned);
+    free(e->order);
+    free(e->cancels);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->counters.lock);
+    free(e);
+}
+
+void engine_stats(struct engine *e, struct rose_stats *out)
+{
+    pthread_mutex_lock(&e->counters.lock);
+    *out = e->counters.stats;
+    double since = ROSE_MAX(e->counters.last_step_at_s, e->counters.busy_since_s);
+    out->seconds_since_step = e->counters.busy_since_s ? engine_now() - since : 0;
+    pthread_mutex_unlock(&e->counters.lock);
+    pthread_mutex_lock(&e->lock);
+    out->waiting = ROSE_MAX(out->waiting, e->queued);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void engine_drain(struct engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->draining = true;
+    pthread_mutex_unlock(&e->lock);
+}
