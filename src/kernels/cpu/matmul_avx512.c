@@ -107,8 +107,8 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
             for (int h = 0; h < height; h++) {
                 __m512i sum = start_sum(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
                 UNROLL
-                for (int j = half * 4; j < half * 4 + 8 / halves; j++)
-                    sum = _mm512_dpbusd_epi32(sum, q[j], broadcast_i32(tile + CPU_BLOCK * h + 4 * j));
+                for (int j = 0; j < 8; j++)
+                    if (halves == 1 || j / 4 == half) sum = _mm512_dpbusd_epi32(sum, q[j], broadcast_i32(tile + CPU_BLOCK * h + 4 * j));
                 __m512 ss = _mm512_mul_ps(s, broadcast_f32(tile + height * MATMUL_ACT_S + 4 * h));
                 acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
                 if (min) acc[h] = _mm512_fmadd_ps(m, broadcast_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
