@@ -14,7 +14,6 @@ void batch_layout_make(const struct batch_sizes *s, struct batch_layout *l)
     l->row_history = take(&at, rows * sizeof(int64_t));
     for (int32_t g = 0; g < s->groups; g++) l->kv_slot[g] = take(&at, rows * sizeof(int64_t));
     l->sample_row = take(&at, samples * sizeof(struct sample_row));
-    l->bias = take(&at, (size_t)s->biases * sizeof(struct sample_bias));
     l->inv_freq = take(&at, seqs * (size_t)s->rope_half * sizeof(float));
     l->tokens = take(&at, rows * 4);
     l->positions = take(&at, rows * 4);
@@ -23,7 +22,7 @@ void batch_layout_make(const struct batch_sizes *s, struct batch_layout *l)
     l->seq_length = take(&at, seqs * 4);
     l->sample_rows = take(&at, samples * 4);
     for (int32_t g = 0; g < s->groups; g++) l->page_table[g] = take(&at, seqs * (size_t)s->table_stride * 4);
-    l->ban = take(&at, (size_t)s->bans * 4);
+    l->edits = take(&at, (size_t)s->edits * sizeof(struct sample_edit)); /* last: only what is used needs to travel */
     l->bytes = at;
 }
 
@@ -37,7 +36,7 @@ void batch_view(const struct batch_layout *l, void *block, struct batch *b)
         b->page_table[g] = (int32_t *)(void *)(p + l->page_table[g]);
     }
     b->sample_row = (struct sample_row *)(void *)(p + l->sample_row);
-    b->bias = (struct sample_bias *)(void *)(p + l->bias);
+    b->edits = (struct sample_edit *)(void *)(p + l->edits);
     b->inv_freq = (float *)(void *)(p + l->inv_freq);
     b->tokens = (int32_t *)(void *)(p + l->tokens);
     b->positions = (int32_t *)(void *)(p + l->positions);
@@ -45,7 +44,6 @@ void batch_view(const struct batch_layout *l, void *block, struct batch *b)
     b->seq_rows = (int32_t *)(void *)(p + l->seq_rows);
     b->seq_length = (int32_t *)(void *)(p + l->seq_length);
     b->sample_rows = (int32_t *)(void *)(p + l->sample_rows);
-    b->ban = (int32_t *)(void *)(p + l->ban);
 }
 
 void batch_step(const struct batch_layout *l, struct program *program, void *block, struct op_step *step)

@@ -9,14 +9,14 @@
 #include "ops/op.h"
 
 struct batch_sizes {
-    int32_t rows, seqs, samples, groups, table_stride, biases, bans, rope_half; /* maxima; rope_half: rotary_dim / 2, 0 without per-sequence tables */
+    int32_t rows, seqs, samples, groups, table_stride, edits, rope_half; /* maxima; rope_half: rotary_dim / 2, 0 without per-sequence tables */
 };
 
 /* Offsets of each array in the block. */
 struct batch_layout {
     struct batch_sizes sizes;
-    size_t row_history, kv_slot[OP_MAX_GROUPS], sample_row, bias, inv_freq, tokens, positions, row_seq, seq_rows, seq_length, sample_rows,
-        page_table[OP_MAX_GROUPS], ban, bytes;
+    size_t row_history, kv_slot[OP_MAX_GROUPS], sample_row, edits, inv_freq, tokens, positions, row_seq, seq_rows, seq_length, sample_rows,
+        page_table[OP_MAX_GROUPS], bytes;
 };
 void batch_layout_make(const struct batch_sizes *sizes, struct batch_layout *out);
 
@@ -24,10 +24,10 @@ void batch_layout_make(const struct batch_sizes *sizes, struct batch_layout *out
 struct batch {
     int64_t *row_history, *kv_slot[OP_MAX_GROUPS];
     struct sample_row *sample_row;
-    struct sample_bias *bias;
+    struct sample_edit *edits;
     float *inv_freq; /* [seqs, rope_half] */
-    int32_t *tokens, *positions, *row_seq, *seq_rows, *seq_length, *sample_rows, *page_table[OP_MAX_GROUPS], *ban;
-    int32_t bias_count, ban_count;
+    int32_t *tokens, *positions, *row_seq, *seq_rows, *seq_length, *sample_rows, *page_table[OP_MAX_GROUPS];
+    int32_t edits_count;
 };
 void batch_view(const struct batch_layout *layout, void *block, struct batch *out);
 /* The same block as buffers of a program. */

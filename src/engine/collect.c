@@ -130,7 +130,7 @@ static void token_times(struct engine *e, struct sequence *s)
 }
 
 /* One drawn token. */
-static void take_token(struct engine *e, struct sequence *s, const struct sample_out *out)
+static void take_token(struct engine *e, struct sequence *s, const struct sample_output *out)
 {
     struct request *r = s->request;
     struct rose_error err = {0};
@@ -152,7 +152,7 @@ static void take_token(struct engine *e, struct sequence *s, const struct sample
     struct rose_logprob top[SAMPLE_TOP];
     struct rose_event event = {.kind = ROSE_EVENT_TOKEN, .id = r->id, .user = r->user, .choice = s->choice, .token = out->token, .text = show.p,
                                .text_bytes = show.n, .logprob = out->logprob, .top = top, .top_count = ROSE_MAX(r->logprobs, 0), .stop_index = -1, .stop_token = -1};
-    for (int i = 0; i < event.top_count; i++) top[i] = (struct rose_logprob){out->top_id[i], out->top_logprob[i]};
+    for (int i = 0; i < event.top_count; i++) top[i] = (struct rose_logprob){out->top_ids[i], out->top_logprobs[i]};
     events_push(&e->events, &event);
     if (hit >= 0) {
         r->stop_index = hit;
@@ -192,13 +192,13 @@ static void prompt_event(struct engine *e, struct sequence *s)
     events_push(&e->events, &event);
 }
 
-static void take_prompt_scores(struct sequence *s, const struct step_entry *entry, const struct sample_out *out, int32_t n)
+static void take_prompt_scores(struct sequence *s, const struct step_entry *entry, const struct sample_output *out, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
         int32_t position = entry->first_position + i + 1;
         s->prompt_logprobs[position] = out[i].logprob;
         for (int k = 0; k < s->request->prompt_logprobs; k++)
-            s->prompt_top[(size_t)position * (size_t)s->request->prompt_logprobs + (size_t)k] = (struct rose_logprob){out[i].top_id[k], out[i].top_logprob[k]};
+            s->prompt_top[(size_t)position * (size_t)s->request->prompt_logprobs + (size_t)k] = (struct rose_logprob){out[i].top_ids[k], out[i].top_logprobs[k]};
     }
 }
 
@@ -214,7 +214,7 @@ static void collect_entry(struct engine *e, const struct step *step, const struc
         maybe_free(e, r);
         return;
     }
-    const struct sample_out *out = step->results + entry->sample;
+    const struct sample_output *out = step->results + entry->sample;
     int32_t scores = entry->samples - entry->draws;
     if (s->prompt_logprobs && !s->prompt_done) take_prompt_scores(s, entry, out, scores);
     if (!s->prompt_done && entry->first_position + entry->rows >= r->prompt_count) prompt_event(e, s);

@@ -8,8 +8,9 @@
 #include <time.h>
 
 #include "ops/sample.h"
+#include "ops/tokens.h"
 
-enum { EVENT_RING_BYTES = 4 << 20, MAX_BIASES_A_ROW = 1024, MAX_BANS_A_ROW = 8 + 64 };
+enum { EVENT_RING_BYTES = 4 << 20, MAX_EDITS_A_ROW = 1024 + 8 + 64 };
 
 double engine_now(void)
 {
@@ -221,18 +222,19 @@ static enum rose_status take_memory(struct engine *e, const struct engine_plan *
     const struct model_config *c = &e->model->config;
     struct batch_sizes sizes = {.rows = o->step_tokens, .seqs = o->max_sequences, .samples = e->sched.max_samples, .groups = c->groups_count,
                                 .table_stride = (plan->context + plan->page_tokens - 1) / plan->page_tokens + 1,
-                                .biases = MAX_BIASES_A_ROW * o->max_sequences, .bans = MAX_BANS_A_ROW * o->max_sequences,
+                                .edits = MAX_EDITS_A_ROW * o->max_sequences,
                                 .rope_half = rope_by_length(&c->ropes[0]) ? c->ropes[0].rotary_dim / 2 : 0};
     batch_layout_make(&sizes, &e->layout);
     e->pool_bytes = plan->pool_bytes;
     e->logits_bytes = (size_t)e->sched.max_samples * (size_t)c->vocabulary * sizeof(float);
-    e->results_bytes = (size_t)e->sched.max_samples * sizeof(struct sample_out);
+    e->results_bytes = (size_t)e->sched.max_samples * sizeof(struct sample_output);
     e->history_stride = plan->context + 1;
     e->history_bytes = plan->history_bytes;
     e->cache = (struct op_cache){.page_bytes = plan->page_bytes, .dtype = o->kv, .page_tokens = plan->page_tokens};
     if (!(e->cache.pool = take(e, e->pool_bytes, err)) || !(e->logits = take(e, e->logits_bytes, err)) || !(e->results = take(e, e->results_bytes, err)) ||
-        !(e->history = take(e, e->history_bytes, err)) || !(e->inputs = take(e, e->layout.bytes, err)))
+        !(e->history = take(e, e->history_bytes, err)) || !(e->history_length = take(e, (size_t)o->max_sequences * 8, err)) || !(e->inputs = take(e, e->layout.bytes, err)))
         return ROSE_NO_MEMORY;
+    e->prompt_length = e->history_length + o->max_sequences;
     e->staging_bytes = e->layout.bytes;
     e->direct = e->device->info.kind == DEVICE_CPU && o->depth == 1;
     for (int i = 0; i < o->depth; i++) {
@@ -264,13 +266,16 @@ static enum rose_status record_programs(struct engine *e, struct rose_error *err
     ROSE_TRY(forward_record(e->model, e->forward, &f, err));
     ROSE_TRY(program_finish(e->forward, NULL, 0, err));
     ROSE_TRY(program_open(e->device, &e->sample, err));
-    int32_t vocabulary = e->model->config.vocabulary;
+    int32_t vocabulary = e->model->config.vocabulary, slots = e->options.max_sequences;
     struct op_sample s = {.logits = {program_external(e->sample, "logits", e->logits, e->logits_bytes), DTYPE_F32, EXTENT_SAMPLES, vocabulary, vocabulary, 0},
                           .rows = program_external(e->sample, "sample_rows", b.sample_row, (size_t)e->layout.sizes.samples * sizeof *b.sample_row),
+                          .output = program_external(e->sample, "results", e->results, e->results_bytes),
+                          .edits = program_external(e->sample, "edits", b.edits, (size_t)e->layout.sizes.edits * sizeof *b.edits),
+                          .edits_max = e->layout.sizes.edits,
                           .history = program_external(e->sample, "history", e->history, e->history_bytes),
-                          .bias = program_external(e->sample, "bias", b.bias, (size_t)e->layout.sizes.biases * sizeof *b.bias),
-                          .bans = program_external(e->sample, "bans", b.ban, (size_t)e->layout.sizes.bans * 4),
-                          .out = program_external(e->sample, "results", e->results, e->results_bytes)};
+                          .history_length = program_external(e->sample, "history_length", e->history_length, (size_t)slots * 4),
+                          .prompt_length = program_external(e->sample, "prompt_length", e->prompt_length, (size_t)slots * 4),
+                          .slots = slots, .history_stride = (int32_t)e->history_stride, .max_samples = e->sched.max_samples};
     ROSE_TRY(op_sample(e->sample, &s, err));
     return program_finish(e->sample, NULL, 0, err);
 }
@@ -357,6 +362,7 @@ void engine_close(struct engine *e)
     device_free(e->device, e->logits, e->logits_bytes, DEVICE_MEMORY_LOCAL);
     device_free(e->device, e->results, e->results_bytes, DEVICE_MEMORY_LOCAL);
     device_free(e->device, e->history, e->history_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(e->device, e->history_length, (size_t)e->options.max_sequences * 8, DEVICE_MEMORY_LOCAL);
     device_free(e->device, e->inputs, e->layout.bytes, DEVICE_MEMORY_LOCAL);
     for (int i = 0; i < ENGINE_MAX_DEPTH; i++) {
         if (!e->direct) device_free(e->device, e->steps[i].staging, e->staging_bytes, DEVICE_MEMORY_HOST);

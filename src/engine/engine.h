@@ -42,7 +42,7 @@ struct step {
     struct step_entry *entries; /* [max_sequences] */
     int32_t entries_count, prefill_rows, decode_rows;
     void *staging;              /* inputs, host memory */
-    struct sample_out *results; /* host memory */
+    struct sample_output *results; /* host memory */
     struct device_event done;
     double begun_s;
 };
@@ -71,8 +71,8 @@ struct engine {
     struct batch_layout layout;
     void *inputs;
     float *logits;
-    struct sample_out *results;
-    int32_t *history;
+    struct sample_output *results;
+    int32_t *history, *history_length, *prompt_length; /* [slots, history_stride], [slots], [slots] */
     size_t logits_bytes, results_bytes, history_bytes, staging_bytes;
     int64_t history_stride;
     bool direct; /* CPU, depth 1: the host writes and reads the device's blocks themselves */

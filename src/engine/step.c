@@ -1,4 +1,5 @@
 /* One step: what the scheduler decides becomes a batch and is submitted. */
+#include <math.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -79,7 +80,15 @@ static enum rose_status admit(struct engine *e, struct sequence *s, struct rose_
         pthread_mutex_unlock(&e->lock);
     }
     if (!s->generated && !s->prompt_done) s->cached = s->computed;
-    return device_copy(e->device, e->history + (int64_t)slot * e->history_stride, s->tokens, (size_t)s->known * sizeof *s->tokens, err);
+    ROSE_TRY(device_copy(e->device, e->history + (int64_t)slot * e->history_stride, s->tokens, (size_t)s->known * sizeof *s->tokens, err));
+    ROSE_TRY(device_copy(e->device, e->history_length + slot, &s->known, sizeof s->known, err));
+    return device_copy(e->device, e->prompt_length + slot, &s->request->prompt_count, sizeof s->request->prompt_count, err);
+}
+
+static void edit(struct batch *b, struct sample_row *row, int32_t token, float bias)
+{
+    b->edits[b->edits_count++] = (struct sample_edit){token, bias};
+    row->edits_count++;
 }
 
 static void fill_sampling(struct engine *e, struct batch *b, const struct sequence *s, int32_t position, struct sample_row *row)
@@ -87,22 +96,29 @@ static void fill_sampling(struct engine *e, struct batch *b, const struct sequen
     const struct request *r = s->request;
     const struct rose_sampling *p = &r->sampling;
     int32_t generated = position + 1 - r->prompt_count;
-    bool given = wants_all_rows(s) && position + 1 < r->prompt_count;
-    *row = (struct sample_row){.history = (int64_t)s->slot * e->history_stride, .length = position + 1, .prompt = ROSE_MIN(r->prompt_count, position + 1),
-                               .given = given ? s->tokens[position + 1] : -1, .temperature = p->temperature, .top_p = p->top_p > 0 ? p->top_p : 1,
-                               .min_p = p->min_p, .top_k = p->top_k, .repetition = p->repetition_penalty > 0 ? p->repetition_penalty : 1,
-                               .presence = p->presence_penalty, .frequency = p->frequency_penalty,
-                               .seed = r->seed + (uint64_t)s->choice * 0x9E3779B97F4A7C15ull, .logprobs = given ? r->prompt_logprobs : r->logprobs, .mask = -1};
-    if (given) return;
-    row->bias = b->bias_count;
-    row->bias_count = (int32_t)p->logit_bias_count;
-    for (size_t i = 0; i < p->logit_bias_count; i++)
-        b->bias[b->bias_count++] = (struct sample_bias){p->logit_bias[i].id, p->logit_bias[i].bias};
+    *row = (struct sample_row)SAMPLE_ROW_GREEDY;
+    if (wants_all_rows(s) && position + 1 < r->prompt_count) {
+        row->given = s->tokens[position + 1];
+        row->top_n = r->prompt_logprobs;
+        return;
+    }
+    row->seed = r->seed + (uint64_t)s->choice * 0x9E3779B97F4A7C15ull;
+    row->step = (uint64_t)generated;
+    row->temperature = p->temperature;
+    row->top_p = p->top_p > 0 ? p->top_p : 1;
+    row->min_p = p->min_p;
+    row->top_k = p->top_k;
+    row->repetition = p->repetition_penalty > 0 ? p->repetition_penalty : 1;
+    row->presence = p->presence_penalty;
+    row->frequency = p->frequency_penalty;
+    row->top_n = r->logprobs;
+    row->slot = s->slot;
+    row->append = 1;
+    row->edits_begin = b->edits_count;
+    for (size_t i = 0; i < p->logit_bias_count; i++) edit(b, row, p->logit_bias[i].id, p->logit_bias[i].bias);
     if (generated >= p->min_tokens) return;
-    row->ban = b->ban_count;
-    for (int32_t i = 0; i < e->model->config.eos_count; i++) b->ban[b->ban_count++] = e->model->config.eos[i];
-    for (size_t i = 0; i < r->stop_ids_count; i++) b->ban[b->ban_count++] = r->stop_ids[i];
-    row->ban_count = b->ban_count - row->ban;
+    for (int32_t i = 0; i < e->model->config.eos_count; i++) edit(b, row, e->model->config.eos[i], -INFINITY);
+    for (size_t i = 0; i < r->stop_ids_count; i++) edit(b, row, r->stop_ids[i], -INFINITY);
 }
 
 /* Append a sequence's rows to the batch. */
@@ -142,10 +158,10 @@ static void fill(struct engine *e, struct step *step, struct batch *b, struct se
     s->in_flight++;
 }
 
-static enum rose_status submit(struct engine *e, struct step *step, struct rose_error *err)
+static enum rose_status submit(struct engine *e, struct step *step, int32_t edits, struct rose_error *err)
 {
     step->begun_s = engine_now();
-    if (!e->direct) ROSE_TRY(device_copy(e->device, e->inputs, step->staging, e->layout.bytes, err));
+    if (!e->direct) ROSE_TRY(device_copy(e->device, e->inputs, step->staging, e->layout.edits + (size_t)edits * sizeof(struct sample_edit), err));
     ROSE_TRY(device_submit(e->device, e->forward, &step->extents, err));
     if (step->extents.n[EXTENT_SAMPLES]) {
         ROSE_TRY(device_submit(e->device, e->sample, &step->extents, err));
@@ -215,7 +231,7 @@ bool step_submit(struct engine *e)
     }
     step->prefill_rows = plan.prefill_rows;
     step->decode_rows = plan.decode_rows;
-    if (submit(e, step, &err) != ROSE_OK) {
+    if (submit(e, step, b.edits_count, &err) != ROSE_OK) {
         engine_fail(e, &err);
         return false;
     }

@@ -1,0 +1,18 @@
+#include "ops/tokens.h"
+
+#include "kernels/cpu/tokens.h"
+#include "kernels/params/tokens.h"
+
+enum rose_status op_tokens(struct program *program, const struct op_tokens *op, struct rose_error *err)
+{
+    if (!op->history || !op->row_history || !op->positions || !op->tokens) return status_set(err, ROSE_INTERNAL, "op_tokens: a buffer is missing");
+    struct tokens_params params = {0};
+    struct program_launch l = {.name = "tokens", .layer = -1, .params = &params, .params_bytes = sizeof params, .cpu = cpu_tokens};
+    program_use(&l, op->history, PROGRAM_READ, offsetof(struct tokens_params, history));
+    program_use(&l, op->row_history, PROGRAM_READ, offsetof(struct tokens_params, row_history));
+    program_use(&l, op->positions, PROGRAM_READ, offsetof(struct tokens_params, positions));
+    program_use(&l, op->tokens, PROGRAM_WRITE, offsetof(struct tokens_params, tokens));
+    l.cost.bytes_per[EXTENT_ROWS] = 4 + 8 + 4 + 4;
+    program_add(program, &l);
+    return ROSE_OK;
+}
