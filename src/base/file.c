@@ -9,6 +9,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Under AddressSanitizer the rest of a map's last page is poisoned, so that reading past the file's end is found. */
+#if defined(__SANITIZE_ADDRESS__)
+#define FILE_POISON 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FILE_POISON 1
+#endif
+#endif
+#ifdef FILE_POISON
+#include <sanitizer/asan_interface.h>
+static void guard_tail(const struct file_map *map, bool on)
+{
+    size_t whole = size_round_up(map->size, (size_t)sysconf(_SC_PAGESIZE));
+    if (on) ASAN_POISON_MEMORY_REGION(map->data + map->size, whole - map->size);
+    else ASAN_UNPOISON_MEMORY_REGION(map->data, whole);
+}
+#else
+static void guard_tail(const struct file_map *map, bool on) { (void)map, (void)on; }
+#endif
+
 static enum rose_status os_error(struct rose_error *err, const char *path, const char *doing)
 {
     enum rose_status s = errno == ENOENT ? ROSE_NOT_FOUND : errno == ENOMEM ? ROSE_NO_MEMORY : ROSE_IO;
@@ -42,6 +62,7 @@ enum rose_status file_map_open(struct file_map *map, const char *path, struct ro
             return s;
         }
         map->data = p;
+        guard_tail(map, true);
     }
     close(fd);
     map->path = strdup(path);
@@ -54,6 +75,7 @@ enum rose_status file_map_open(struct file_map *map, const char *path, struct ro
 
 void file_map_close(struct file_map *map)
 {
+    if (map->data) guard_tail(map, false);
     if (map->data) munmap((void *)(uintptr_t)map->data, map->size);
     free(map->path);
     *map = (struct file_map){0};
