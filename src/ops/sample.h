@@ -1,28 +1,31 @@
-/* op_tokens: a step's input tokens out of the sequences' histories. op_sample: the sample program's one launch. */
+/* op_sample: from logits to tokens. The meaning of every field stands in kernels/params/sample.h.
+ *
+ * The draw: Philox 4x32-10 (Salmon et al. 2011) with key seed and counter step gives one uniform number, which picks from
+ * the kept tokens by their cumulative weights. Nothing else enters, so a seed gives the same text on any number of
+ * threads and in any batch. */
 #ifndef ROSE_OPS_SAMPLE_H
 #define ROSE_OPS_SAMPLE_H
 
 #include "kernels/params/sample.h"
 #include "ops/op.h"
 
-/* tokens[t] = history[row_history[t] + positions[t]]: so a token drawn by the step before needs no way through the host. */
-struct op_tokens {
-    program_buffer_id history;     /* i32, all slots */
-    program_buffer_id row_history; /* i64 [T], index of each row's sequence in history */
-    program_buffer_id positions;   /* i32 [T] */
-    program_buffer_id tokens;      /* out, i32 [T] */
-};
-enum rose_status op_tokens(struct program *program, const struct op_tokens *op, struct rose_error *err);
-
 struct op_sample {
-    struct op_value logits;     /* f32 [R, V]; kept unchanged */
-    program_buffer_id rows;     /* struct sample_row [R] */
-    program_buffer_id history;  /* i32, read and written */
-    program_buffer_id bias;     /* struct sample_bias [], 0: no row has any */
-    program_buffer_id bans;     /* i32 [], 0: none */
-    program_buffer_id masks;    /* u32 [rows, (V + 31) / 32], 0: none */
-    program_buffer_id out;      /* struct sample_out [R] */
+    struct op_value logits;           /* [R, vocabulary]; destroyed */
+    program_buffer_id rows;           /* struct sample_row [R] */
+    program_buffer_id output;         /* struct sample_output [R] */
+    program_buffer_id edits;          /* struct sample_edit [edits_max]; 0: none */
+    int32_t edits_max;
+    program_buffer_id mask;           /* u32 [masks, ceil(vocabulary / 32)]; 0: none */
+    int32_t masks;
+    /* i32 [slots, history_stride], [slots], [slots]; 0: no penalties. The kernel appends to history and history_length. */
+    program_buffer_id history, history_length, prompt_length;
+    int32_t slots, history_stride;
+    program_buffer_id feed;           /* i32: the next step's tokens; 0: none */
+    int32_t max_samples;
 };
 enum rose_status op_sample(struct program *program, const struct op_sample *op, struct rose_error *err);
+
+/* Bytes of scratch a CPU worker needs for this vocabulary: 12.25 a token. */
+size_t op_sample_scratch(int32_t vocabulary);
 
 #endif

@@ -1,40 +1,62 @@
-/* Sampling: what host and device share. The sample program draws one token a sampled row, writes it into the sequence's history
- * (from where the next step's embedding reads it) and reports it with its log-probability. */
+/* Sampling: what each row asks for, what it gets, and the kernel's parameters. Written by the host before a sample
+ * program runs (rows, edits, masks) and read after it (outputs). */
 #ifndef ROSE_KERNELS_PARAMS_SAMPLE_H
 #define ROSE_KERNELS_PARAMS_SAMPLE_H
 
 #include "kernels/params/types.h"
 
-enum { SAMPLE_TOP = 20 };
+enum { SAMPLE_TOP = 20 /* most alternatives a row may ask for */ };
 
-/* One sampled row, written by the host each step. Order of operations, as Hugging Face's and vLLM's processors have it:
- * mask, bias, bans -> repetition, frequency, presence penalties -> temperature -> top-k -> top-p -> min-p -> draw. */
+/* One row. All zero but repetition = 1, top_p = 1, given = slot = mask_row = feed = top_n = -1 is plain greedy
+ * (SAMPLE_ROW_GREEDY). Order of work, as in vLLM and Hugging Face: edits, repetition, presence and frequency, mask,
+ * temperature, top-k, top-p, min-p. */
 struct sample_row {
-    int64_t history;    /* index of the sequence's first token in the history buffer */
-    int32_t length;     /* tokens known to this row: history[0, length); the drawn one goes to history[length] */
-    int32_t prompt;     /* of these, the prompt's */
-    int32_t given;      /* >= 0: draw nothing, score this token (prompt log-probabilities); history is not written */
-    float temperature;  /* 0: the largest logit, the lowest id of equals */
-    float top_p, min_p; /* 1 and 0: off */
-    int32_t top_k;      /* 0: off */
-    float repetition, presence, frequency; /* 1, 0, 0: off */
-    uint64_t seed;      /* the draw depends on (seed, length) and the logits only */
-    int32_t logprobs;   /* -1: none; else how many alternatives, of log_softmax(logits) before all of the above */
-    int32_t mask;       /* row of the token bit mask (u32 [rows, (V + 31) / 32], bit set: allowed); -1: none */
-    int32_t bias, bias_count; /* entries [bias, bias + bias_count) of the bias list are added */
-    int32_t ban, ban_count;   /* entries of the ban list become impossible (end tokens before min_tokens) */
+    uint64_t seed;      /* of the request */
+    uint64_t step;      /* tokens drawn before with this seed: a draw depends on (seed, step) and the logits only */
+    float temperature;  /* below 1e-5: the largest logit, the lowest id of equals */
+    float top_p;        /* keep the smallest set of likeliest tokens whose share is at least top_p; >= 1: all */
+    float min_p;        /* drop tokens less likely than min_p times the likeliest; 0: none */
+    float repetition;   /* tokens of prompt or answer: logit / r when positive, * r when negative; 1: none */
+    float presence, frequency; /* tokens of the answer: logit -= presence + frequency * count */
+    int32_t top_k;      /* keep the k largest logits (lower ids of equals); 0: all */
+    int32_t given;      /* >= 0: nothing is drawn, this token is looked up (log-probabilities of a prompt); -1 */
+    int32_t top_n;      /* -1: no log-probabilities; else of the token and of the top_n <= SAMPLE_TOP likeliest */
+    int32_t slot;       /* history slot for the penalties and append; -1: none */
+    int32_t append;     /* add the drawn token to the slot's history; at most one row a slot and step */
+    int32_t edits_begin, edits_count; /* in `edits` */
+    int32_t mask_row;   /* row of `mask`; -1: none */
+    int32_t feed;       /* where in `feed` the drawn token goes; -1: nowhere */
 };
+#define SAMPLE_ROW_GREEDY {.top_p = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}
 
-struct sample_bias {
-    int32_t id;
+/* logit[token] += bias; minus infinity bans (stop tokens before min_tokens). Tokens outside the vocabulary do nothing. */
+struct sample_edit {
+    int32_t token;
     float bias;
 };
 
-struct sample_out {
-    int32_t token;
-    float logprob;
-    int32_t top_id[SAMPLE_TOP];
-    float top_logprob[SAMPLE_TOP];
+/* Log-probabilities are the model's own: log-softmax of the logits before edits, penalties, mask and temperature. */
+struct sample_output {
+    int32_t token;      /* -1: every token is banned or not a number */
+    int32_t top_count;
+    float logprob;      /* of token; 0 when top_n was -1 */
+    int32_t top_ids[SAMPLE_TOP];
+    float top_logprobs[SAMPLE_TOP]; /* falling */
+};
+
+struct sample_params {
+    void *logits;         /* f32 [R, vocabulary]; scratch afterwards */
+    const void *rows;     /* struct sample_row [R] */
+    const void *edits;    /* struct sample_edit [] or NULL */
+    const void *mask;     /* u32 [masks, mask_stride]: bit t of a row: token t is allowed; or NULL */
+    void *history;        /* i32 [slots, history_stride]: prompt, then answer; or NULL */
+    void *history_length; /* i32 [slots] */
+    const void *prompt_length; /* i32 [slots] */
+    void *output;         /* struct sample_output [R] */
+    void *feed;           /* i32 [] or NULL: the next step's tokens */
+    void *work;           /* f32 [R, work_stride] */
+    int64_t logits_stride, mask_stride, history_stride, work_stride; /* elements */
+    int32_t vocabulary, slots, edits_max, masks;
 };
 
 #endif
