@@ -1,0 +1,265 @@
+/* The matrix products of a SmolLM2-135M-shaped model, as the forward records them, against this machine's limits measured
+ * in the same run: bytes against read bandwidth, operations against the int8 dot-product (or fp32 FMA) peak.
+ *
+ *     bench_matmul [--threads N] [--isa NAME] [--dtype NAME] [--head NAME] [--rows LIST] [--seconds S] [--layers L]
+ *
+ * One line a row count: time of a pass, projected tokens/s (products only), GB/s and GOP/s with their share of the limit,
+ * then the time of each product by name. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "kernels/cpu/isa.h"
+#include "ops/matmul.h"
+
+enum { WIDTH = 576, KV = 192, FFN = 1536, VOCABULARY = 49152, MAX_LAYERS = 64 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static struct rose_error err;
+static void must(enum rose_status s)
+{
+    if (s == ROSE_OK) return;
+    fprintf(stderr, "bench_matmul: %s\n", err.message);
+    exit(1);
+}
+
+/* ---- limits ---- */
+
+struct limit {
+    const char *data;
+    size_t bytes;
+    double result[1024];
+    bool avx512;
+};
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static long read_all(const char *p, size_t bytes)
+{
+    __m512i s = _mm512_setzero_si512(), t = s;
+    for (size_t i = 0; i < bytes; i += 256) {
+        for (int k = 0; k < 4; k += 2) {
+            s = _mm512_xor_si512(s, _mm512_loadu_si512(p + i + 64 * k));
+            t = _mm512_xor_si512(t, _mm512_loadu_si512(p + i + 64 * k + 64));
+        }
+        for (int k = 0; k < 4; k++) _mm_prefetch(p + i + 2048 + 64 * k, _MM_HINT_T0);
+    }
+    return (long)_mm512_reduce_add_epi64(_mm512_xor_si512(s, t));
+}
+#define CHAINS(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9)
+#define DECLARE(i) a##i = _mm512_setzero_si512(),
+#define STEP(i)                              \
+    a##i = _mm512_dpbusd_epi32(a##i, x, x);  \
+    __asm__("" : "+v"(a##i));
+#define SUM(i) s = _mm512_xor_si512(s, a##i);
+__attribute__((target("avx512f,avx512vnni"))) static double vnni_ops(long *sink)
+{
+    enum { ROUNDS = 2000000 };
+    __m512i s = _mm512_setzero_si512(), CHAINS(DECLARE) x = _mm512_set1_epi8((char)*sink);
+    double t = now();
+    for (int i = 0; i < ROUNDS; i++) {
+        CHAINS(STEP)
+    }
+    t = now() - t;
+    CHAINS(SUM)
+    *sink += (long)_mm512_reduce_add_epi64(s);
+    return ROUNDS * 10.0 * 128 / t;
+}
+#else
+static long read_all(const char *p, size_t bytes)
+{
+    long s = 0;
+    for (size_t i = 0; i < bytes; i += 64) s += p[i];
+    return s;
+}
+#endif
+
+static void read_part(void *arg, struct worker *w)
+{
+    struct limit *l = arg;
+    size_t begin, end;
+    worker_range(w, l->bytes, 4096, &begin, &end);
+    l->result[w->index] = (double)read_all(l->data + begin, end - begin);
+}
+
+static void peak_part(void *arg, struct worker *w)
+{
+    struct limit *l = arg;
+    long sink = 0;
+    l->result[w->index] = 0;
+#if defined(__x86_64__)
+    if (l->avx512) l->result[w->index] = vnni_ops(&sink);
+#endif
+    (void)sink;
+}
+
+/* ---- the model ---- */
+
+struct product {
+    const char *name;
+    struct op_weight w[3];
+    int parts;
+};
+
+static uint32_t seed = 1;
+static void fill(unsigned char *p, size_t n, enum dtype dtype)
+{
+    const struct dtype_info *info = dtype_info(dtype);
+    for (size_t i = 0; i < n; i++) seed = seed * 1664525u + 1013904223u, p[i] = (unsigned char)(seed >> 24);
+    for (size_t i = 0; i + info->bytes <= n; i += info->bytes) { /* scales that are no NaN: every 16-bit field gets a small exponent */
+        if (info->block == 1) p[i + info->bytes - 1] = 0x30;
+        else p[i + 1] = 0x20, p[i + info->bytes - 1] = 0x20;
+        if (info->block == 32 && info->bytes > 18) p[i + 3] = 0x20;
+    }
+}
+
+static struct op_weight make_weight(struct device *d, enum dtype dtype, int n, int k, double *pack_seconds)
+{
+    size_t row = dtype_row_bytes(dtype, (size_t)k);
+    if (!row) {
+        fprintf(stderr, "bench_matmul: %d columns are not whole blocks of %s\n", k, dtype_info(dtype)->name);
+        exit(2);
+    }
+    unsigned char *source = malloc((size_t)n * row);
+    if (!source) exit(1);
+    fill(source, (size_t)n * row, dtype);
+    struct tensor t = {dtype, 2, {n, k}, source};
+    struct op_weight w;
+    size_t bytes = op_weight_bytes(d, &t);
+    void *memory = device_alloc(d, bytes, DEVICE_MEMORY_LOCAL, &err);
+    double start = now();
+    must(op_weight_pack(d, &t, memory, &w, &err));
+    *pack_seconds += now() - start;
+    free(source);
+    return w;
+}
+
+static enum dtype dtype_named(const char *name)
+{
+    for (int i = 1; i < DTYPE_COUNT; i++)
+        if (!strcmp(dtype_info((enum dtype)i)->name, name)) return (enum dtype)i;
+    fprintf(stderr, "bench_matmul: unknown dtype %s\n", name);
+    exit(2);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    int threads = 0, layers = 30;
+    double seconds = 0.5;
+    const char *isa = "auto", *rows_list = "1,2,4,8,16,32,64,128,512", *dtype_name = "Q4_1", *head_name = "Q8_0";
+    bool deterministic = false;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--threads")) threads = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--isa")) isa = argv[i + 1];
+        else if (!strcmp(argv[i], "--dtype")) dtype_name = argv[i + 1];
+        else if (!strcmp(argv[i], "--head")) head_name = argv[i + 1];
+        else if (!strcmp(argv[i], "--rows")) rows_list = argv[i + 1];
+        else if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "--layers")) layers = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--deterministic")) deterministic = atoi(argv[i + 1]) != 0;
+    }
+    if (layers > MAX_LAYERS) layers = MAX_LAYERS;
+    must(cpu_isa_select(isa, &err));
+    struct device *device;
+    must(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads, .pin = true}, &device, &err));
+    threads = workers_count(device->workers);
+
+    enum dtype dtype = dtype_named(dtype_name), head_dtype = dtype_named(head_name);
+    static struct op_weight q[MAX_LAYERS], k[MAX_LAYERS], v[MAX_LAYERS], o[MAX_LAYERS], gate[MAX_LAYERS], up[MAX_LAYERS], down[MAX_LAYERS];
+    double pack = 0, bytes = 0, operations = 0, head_ops = 2.0 * VOCABULARY * WIDTH;
+    for (int l = 0; l < layers; l++) {
+        q[l] = make_weight(device, dtype, WIDTH, WIDTH, &pack);
+        k[l] = make_weight(device, dtype, KV, WIDTH, &pack);
+        v[l] = make_weight(device, dtype, KV, WIDTH, &pack);
+        o[l] = make_weight(device, dtype, WIDTH, WIDTH, &pack);
+        gate[l] = make_weight(device, dtype, FFN, WIDTH, &pack);
+        up[l] = make_weight(device, dtype, FFN, WIDTH, &pack);
+        down[l] = make_weight(device, dtype, WIDTH, FFN, &pack);
+        struct op_weight *all[] = {&q[l], &k[l], &v[l], &o[l], &gate[l], &up[l], &down[l]};
+        for (int i = 0; i < 7; i++) bytes += all[i]->bytes_read, operations += 2.0 * all[i]->n * all[i]->k;
+    }
+    struct op_weight head = make_weight(device, head_dtype, VOCABULARY, WIDTH, &pack);
+    bytes += head.bytes_read;
+    printf("%s (head %s), %d threads, %s: %.1f MB of weights, packed in %.0f ms\n", dtype_name, head_name, threads, cpu_isa_name(cpu_isa()), bytes / 1e6,
+           pack * 1e3);
+
+    enum { MAX_ROWS = 2048 };
+    struct program *p;
+    must(program_open(device, &p, &err));
+    program_buffer_id xb = program_buffer(p, "x", sizeof(float) * MAX_ROWS * WIDTH), qkvb = program_buffer(p, "qkv", sizeof(float) * MAX_ROWS * (WIDTH + 2 * KV)),
+                      hb = program_buffer(p, "h", sizeof(float) * MAX_ROWS * FFN), lb = program_buffer(p, "logits", sizeof(float) * 32 * VOCABULARY);
+    struct op_value x = {xb, DTYPE_F32, EXTENT_ROWS, WIDTH, WIDTH, 0}, qkv = {qkvb, DTYPE_F32, EXTENT_ROWS, WIDTH + 2 * KV, WIDTH + 2 * KV, 0},
+                    h = {hb, DTYPE_F32, EXTENT_ROWS, FFN, FFN, 0}, xs = x, logits = {lb, DTYPE_F32, EXTENT_SAMPLES, VOCABULARY, VOCABULARY, 0};
+    xs.rows = EXTENT_SAMPLES;
+    for (int l = 0; l < layers; l++) {
+        must(op_matmul(p, &(struct op_matmul){.name = "qkv", .layer = l, .x = x, .parts_count = 3, .deterministic = deterministic,
+                       .parts = {{&q[l], NULL, op_slice(qkv, 0, WIDTH)}, {&k[l], NULL, op_slice(qkv, WIDTH, KV)}, {&v[l], NULL, op_slice(qkv, WIDTH + KV, KV)}}}, &err));
+        must(op_matmul(p, &(struct op_matmul){.name = "o", .layer = l, .x = op_slice(qkv, 0, WIDTH), .parts_count = 1, .accumulate = true, .alpha = 1e-6f,
+                       .deterministic = deterministic, .parts = {{&o[l], NULL, x}}}, &err));
+        must(op_matmul(p, &(struct op_matmul){.name = "gate_up", .layer = l, .x = x, .parts_count = 2, .gated = true, .activation = OP_ACT_SILU,
+                       .deterministic = deterministic, .parts = {{&gate[l], NULL, h}, {&up[l], NULL, {0}}}}, &err));
+        must(op_matmul(p, &(struct op_matmul){.name = "down", .layer = l, .x = h, .parts_count = 1, .accumulate = true, .alpha = 1e-6f,
+                       .deterministic = deterministic, .parts = {{&down[l], NULL, x}}}, &err));
+    }
+    must(op_matmul(p, &(struct op_matmul){.name = "head", .x = xs, .parts_count = 1, .deterministic = deterministic, .parts = {{&head, NULL, logits}}}, &err));
+    must(program_finish(p, NULL, 0, &err));
+    float *xm = program_address(p, xb);
+    for (int i = 0; i < MAX_ROWS * WIDTH; i++) xm[i] = (float)(i % 113) / 56.0f - 1.0f;
+
+    static struct limit limit;
+    limit.bytes = (size_t)96 << 20;
+    char *memory = device_alloc(device, limit.bytes, DEVICE_MEMORY_LOCAL, &err);
+    memset(memory, 1, limit.bytes);
+    limit.data = memory;
+    limit.avx512 = cpu_isa_available(CPU_ISA_AVX512);
+    char list[256];
+    snprintf(list, sizeof list, "%s", rows_list);
+    for (char *item = strtok(list, ","); item; item = strtok(NULL, ",")) {
+        int rows = atoi(item), samples = rows < 32 ? rows : 1;
+        if (rows < 1 || rows > MAX_ROWS) continue;
+        struct extents e = {{1, rows, 1, samples}};
+        double times[4096], best_read = 1e9, peak = 0, end = now() + seconds;
+        int n = 0;
+        do { /* pass and limit in turns */
+            double t = now();
+            must(device_submit(device, p, &e, &err));
+            must(device_wait(device, NULL, &err));
+            times[n++] = now() - t;
+            t = now();
+            workers_run(device->workers, read_part, &limit);
+            t = now() - t;
+            if (t < best_read) best_read = t;
+            if (n % 64 == 1) {
+                double sum = 0;
+                workers_run(device->workers, peak_part, &limit);
+                for (int i = 0; i < threads; i++) sum += limit.result[i];
+                if (sum > peak) peak = sum;
+            }
+        } while (n < 4096 && (now() < end || n < 5));
+        qsort(times, (size_t)n, sizeof *times, compare);
+        double t = times[n / 2], best = times[0], ops = operations * rows + head_ops * samples, bandwidth = (double)limit.bytes / best_read;
+        printf("rows %4d: median %8.3f ms, best %8.3f | %8.0f tok/s | %6.1f GB/s (%3.0f%% of %.1f) | %6.0f GOP/s", rows, t * 1e3, best * 1e3, rows / t,
+               bytes / t / 1e9, bytes / t / bandwidth * 100, bandwidth / 1e9, ops / t / 1e9);
+        if (peak > 0) printf(" (%3.0f%% of VNNI %.0f)", ops / t / peak * 100, peak / 1e9);
+        printf("\n");
+    }
+    program_close(p);
+    device_close(device);
+    return 0;
+}
