@@ -13,7 +13,8 @@
 struct cuda_module;
 struct cuda_function; /* what program_launch.kernel points to */
 
-/* Load a cubin. name (copied) stands in errors. The module lives until unloaded or the device is closed. */
+/* Load a cubin. name (copied) stands in errors and identifies the image: a name that is loaded already gives the same module, so it
+ * should carry a hash of the contents. The module lives until unloaded or the device is closed. */
 enum rose_status cuda_module_load(struct device *device, const char *name, const void *image,
                                   struct cuda_module **out, struct rose_error *err);
 void cuda_module_unload(struct cuda_module *module);

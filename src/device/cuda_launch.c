@@ -14,6 +14,11 @@ enum rose_status cuda_module_load(struct device *device, const char *name, const
 {
     struct cuda_device *d = (struct cuda_device *)device;
     ROSE_TRY(cuda_enter(d, err));
+    for (struct cuda_module *old = d->modules; old; old = old->next)
+        if (!strcmp(old->name, name)) {
+            *out = old;
+            return ROSE_OK;
+        }
     struct cuda_module *m = calloc(1, sizeof *m);
     char *copy = strdup(name);
     enum rose_status s = m && copy ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");

@@ -346,10 +346,10 @@ TEST(bad_entries)
         struct jit *jit = open_jit(cache_);
         const struct jit_kernel *k = request(jit, "add", "sm_90a", 2);
         compile(jit);
-        const char *file = kind == 0   ? "kernel.cubin"
-                           : kind == 1 ? "key.txt"
-                           : kind == 2 ? "log.txt"
-                                       : "checksum";
+        const char *file = kind == 0 || kind == 7 ? "kernel.cubin"
+                           : kind == 1            ? "key.txt"
+                           : kind == 2            ? "log.txt"
+                                                  : "checksum";
         entry_path(k, file, path);
         entry_path(k, NULL, dir);
         jit_close(jit);
@@ -369,18 +369,14 @@ TEST(bad_entries)
         } else if (kind == 6) { /* a file in its place */
             remove_tree(dir);
             CHECK(file_write_atomic(dir, STR("x"), NULL) == ROSE_OK);
-        } else if (kind == 7) { /* truncated cubin */
-            entry_path(k, "kernel.cubin", path);
+        } else if (kind == 7) { /* a truncated cubin */
+            CHECK(truncate(path, 100) == 0);
         } else { /* an empty directory */
             remove_tree(dir);
             CHECK(mkdir(dir, 0755) == 0);
         }
         jit = open_jit(cache_);
         k = request(jit, "add", "sm_90a", 2);
-        if (kind == 7) {
-            entry_path(k, "kernel.cubin", path);
-            CHECK(truncate(path, 100) == 0);
-        }
         compile(jit);
         CHECK_INT(jit_info(k).origin, JIT_COMPILED);
         CHECK_INT(messages_, 0);
