@@ -26,8 +26,7 @@ static const struct weights_format formats[] = {
 struct reader {
     struct weights *w;
     const char *file;
-    const uint8_t *base; /* of the map */
-    uint64_t data;       /* where tensor data begins in the file */
+    uint64_t data; /* where tensor data begins in the file */
     struct rose_error *err;
 };
 
@@ -164,7 +163,7 @@ enum rose_status safetensors_read(struct weights *w, int part, struct rose_error
     enum rose_status s =
         json_parse(&scratch, file, (struct str){(const char *)map->data + 8, (size_t)n}, &root, err);
     if (s == ROSE_OK) {
-        struct reader r = {w, file, map->data, 8 + n, err};
+        struct reader r = {w, file, 8 + n, err};
         s = read_header(&r, part, root);
     } else if (err) {
         if (err->offset >= 0) err->offset += 8;

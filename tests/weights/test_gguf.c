@@ -325,6 +325,41 @@ TEST(bad_pairs_of_tensors)
     EXPECT_BAD(&b, "a.gguf", ROSE_FORMAT, "general.alignment at byte");
 }
 
+/* Pages of mapped files in this process's memory. */
+static long resident_pages(void)
+{
+    long size = 0, resident = 0, shared = -1;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%ld %ld %ld", &size, &resident, &shared) != 3) shared = -1;
+    if (f) fclose(f);
+    return shared;
+}
+
+TEST(release_gives_memory_back)
+{
+    struct strbuf b = {0};
+    struct weights *w = NULL;
+    struct rose_error err;
+    size_t bytes = 8 << 20;
+    gguf_begin(&b, 3, 1, 0);
+    gguf_describe(&b, "w", 1, (uint64_t[]){bytes / 4}, 0, 0);
+    gguf_data(&b, 32, 0);
+    size_t data = b.n;
+    strbuf_reserve(&b, bytes);
+    for (size_t i = 0; i < bytes; i++) put_u8(&b, (uint8_t)(i % 251));
+    CHECK_OK(weights_open(build_write("big.gguf", b.p, b.n), &w, &err), err);
+    if (!w) return;
+    const struct weights_tensor *t = weights_tensor(w, 0);
+    uint64_t sum = touch_bytes(t->tensor.data, bytes);
+    long read = resident_pages();
+    weights_release(w, t);
+    long released = resident_pages();
+    CHECK(read - released > 1800); /* 2,048 pages of 4 KiB */
+    CHECK(touch_bytes(t->tensor.data, bytes) == sum && !memcmp(t->tensor.data, b.p + data, bytes));
+    weights_close(w);
+    strbuf_free(&b);
+}
+
 TEST(cleanup)
 {
     build_clean();
@@ -332,4 +367,5 @@ TEST(cleanup)
 
 TEST_MAIN(CASE(golden_tensors), CASE(golden_metadata), CASE(golden_arrays), CASE(golden_split),
           CASE(split_problems), CASE(small_valid), CASE(truncated_and_flipped), CASE(bad_header),
-          CASE(bad_metadata), CASE(bad_arrays), CASE(bad_tensors), CASE(bad_pairs_of_tensors), CASE(cleanup))
+          CASE(bad_metadata), CASE(bad_arrays), CASE(bad_tensors), CASE(bad_pairs_of_tensors),
+          CASE(release_gives_memory_back), CASE(cleanup))
