@@ -105,3 +105,35 @@ void simt_fiber_free(struct fiber *f)
     f->vc = f->fence_vc = f->acquire_vc = NULL;
     f->cp = NULL;
 }
+
+/* ---- cp.async on an mbarrier: arrives once this thread's copies so far have landed
+ * ------------------------------------- */
+struct cp_arrival {
+    struct fiber *f;
+    struct mbarrier *bar;
+    uint32_t count; /* copies, oldest first, that must land */
+};
+
+static void cp_arrival_complete(void *state)
+{
+    struct cp_arrival *a = state;
+    struct fiber *f = a->f;
+    uint32_t n = a->count < f->cp_count ? a->count : f->cp_count;
+    for (uint32_t i = 0; i < n; i++) land(f, &f->cp[i]);
+    for (uint32_t i = n; i < f->cp_count; i++) f->cp[i - n] = f->cp[i];
+    f->cp_count -= n;
+    struct vc *v = vc_release(f);
+    simt_mbarrier_arrive_async(a->bar, v);
+    vc_drop(v);
+    f->block->copies--;
+    free(a);
+}
+
+void simt_cp_async_mbarrier_arrive(uint64_t *bar)
+{
+    struct fiber *f = simt_grid->current;
+    struct cp_arrival *a = malloc(sizeof *a);
+    *a = (struct cp_arrival){f, simt_mbarrier_at(bar, false, SIMT_PC), f->cp_count};
+    f->block->copies++;
+    simt_async_post(cp_arrival_complete, a);
+}

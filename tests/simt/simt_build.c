@@ -84,7 +84,7 @@ const struct simt_kernel *simt_kernel(const char *file, const char *entry, const
     /* -O1 keeps one hook an access and lines exact; func-entry hooks are of no use here. */
     static const char flags[] =
         "-x c -std=gnu17 -O1 -g -fPIC -fsanitize=thread -fno-tree-vectorize -ffp-contract=off "
-        "-fno-optimize-sibling-calls -Wall -Werror -Wno-unused -Wno-unknown-pragmas "
+        "-fno-optimize-sibling-calls -Wall -Werror -Wno-unused -Wno-unknown-pragmas -Wno-psabi "
         "-fvisibility=hidden -Isrc -Itests/simt -DROSE_SIMT";
     char command[6000], cpp[2400];
     snprintf(cpp, sizeof cpp, "%s -E -P %s%s %s", SIMT_CC, flags, defines, file);

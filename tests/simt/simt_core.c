@@ -233,6 +233,7 @@ static void fiber_main(void)
     struct grid *g = simt_grid;
     struct fiber *f = g->current;
     g->l.kernel->entry(g->params);
+    simt_bulk_thread_exit(f);
     simt_thread_exit(f);
     f->state = FIBER_DONE;
     g->progress++;
@@ -250,7 +251,8 @@ static void block_start(struct block *b, uint32_t linear)
     b->coord[2] = linear / grid[0] / grid[1];
     b->live = g->threads;
     b->resident = true;
-    b->mbar_count = 0;
+    simt_mbarriers_free(b);
+    b->copies = 0;
     memset(b->barriers, 0, sizeof b->barriers);
     memset(b->group_op, 0, sizeof b->group_op);
     size_t used = SIMT_SHARED_WINDOW;
@@ -309,7 +311,8 @@ static void admit(struct cluster *c, uint32_t first_slot)
     c->arrived = 0;
     c->generation = 0;
     vc_drop(c->vc);
-    c->vc = NULL;
+    vc_drop(c->done);
+    c->vc = c->done = NULL;
     for (uint32_t i = 0; i < c->size; i++) {
         c->blocks[i] = &g->slot[first_slot + i];
         c->blocks[i]->cluster = c;
@@ -322,6 +325,12 @@ static void block_finish(struct block *b)
 {
     struct grid *g = simt_grid;
     struct cluster *c = b->cluster;
+    if (b->copies) {
+        simt_fail(SIMT_IN_FLIGHT, NULL,
+                  "block %u ended while %u asynchronous copies into its shared memory were under way",
+                  b->linear, b->copies);
+        return;
+    }
     g->live_blocks--;
     if (--c->live) return;
     for (uint32_t i = 0; i < c->size; i++) {
@@ -452,7 +461,7 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
     g->threads = g->l.block[0] * g->l.block[1] * g->l.block[2];
     g->blocks = g->l.grid[0] * g->l.grid[1] * g->l.grid[2];
     g->cluster_size = launch->cluster > 1 ? launch->cluster : 1;
-    g->agents = 2 * g->threads + 1 + SIMT_MBARS;
+    g->agents = SIMT_AGENTS(g);
     simt_grid = g;
     if (!check_launch(g)) {
         simt_grid = NULL;
@@ -490,9 +499,12 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
         for (uint32_t t = 0; t < g->threads; t++) free(g->slot[s].fibers[t].sp);
 #endif
         free(g->slot[s].fibers);
+        simt_mbarriers_free(&g->slot[s]);
+        free(g->slot[s].mbars);
     }
     for (uint32_t c = 0; c < g->slots / g->cluster_size; c++) {
         vc_drop(g->clusters[c].vc);
+        vc_drop(g->clusters[c].done);
         free(g->clusters[c].blocks);
     }
     simt_memory_finish();

@@ -100,5 +100,41 @@ void simt_cp_async(void *shared, const void *global, uint32_t bytes, uint32_t sr
 void simt_cp_async_commit(void);
 void simt_cp_async_wait(uint32_t pending); /* ~0u: wait_all */
 
+void simt_cp_async_mbarrier_arrive(uint64_t *bar);
+
+/* ---- mbarrier, proxies ---- */
+void simt_mbarrier_init(uint64_t *bar, uint32_t count);
+void simt_mbarrier_invalidate(uint64_t *bar);
+void simt_mbarrier_arrive(uint64_t *bar, uint32_t expect_bytes, bool remote);
+void simt_mbarrier_expect(uint64_t *bar, uint32_t bytes);
+bool simt_mbarrier_test(uint64_t *bar, uint32_t parity);
+void simt_mbarrier_wait(uint64_t *bar, uint32_t parity);
+void simt_fence_mbarrier_init(void);
+void simt_fence_proxy_async(bool global);
+
+/* ---- clusters ---- */
+void *simt_cluster_map(const void *p, uint32_t rank);
+void simt_cluster_arrive(void);
+void simt_cluster_wait(void);
+void simt_st_async(void *p, const void *v, uint32_t bytes, uint64_t *bar);
+
+/* ---- bulk copies, TMA ---- */
+enum simt_reduce {
+    SIMT_REDUCE_NONE,
+    SIMT_REDUCE_ADD_F32,
+    SIMT_REDUCE_ADD_BF16,
+    SIMT_REDUCE_ADD_F16,
+    SIMT_REDUCE_ADD_U32
+};
+struct tensor_map;
+void simt_bulk_load(void *shared, const void *global, uint32_t bytes, uint64_t *bar, uint32_t blocks);
+void simt_bulk_copy_cluster(void *to, const void *from, uint32_t bytes, uint64_t *bar);
+void simt_bulk_store(void *global, const void *shared, uint32_t bytes, enum simt_reduce reduce);
+void simt_bulk_commit(void);
+void simt_bulk_wait(uint32_t pending, bool read_only);
+void simt_tma_load(void *shared, const struct tensor_map *map, int rank, const int32_t c[5], uint64_t *bar,
+                   uint32_t blocks);
+void simt_tma_store(const struct tensor_map *map, int rank, const int32_t c[5], const void *shared, bool add);
+
 #pragma GCC visibility pop
 #endif

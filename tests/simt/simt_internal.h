@@ -21,6 +21,9 @@
 #define SIMT_MBARS 62
 #define SIMT_AGENT_ASYNC(g, t) \
     ((g)->threads + 1 + SIMT_MBARS + (t)) /* asynchronous reads that thread t issued */
+#define SIMT_AGENT_WGMMA(g, w) (2 * (g)->threads + 1 + SIMT_MBARS + (w)) /* wgmma reads of warpgroup w */
+#define SIMT_AGENT_TCGEN05(g) (2 * (g)->threads + 1 + SIMT_MBARS + 8)
+#define SIMT_AGENTS(g) (2 * (g)->threads + 1 + SIMT_MBARS + 9)
 #define SIMT_SHARED_WINDOW (256u << 10)
 #define SIMT_SHARED_STRIDE (512u << 10)
 #define SIMT_SHARED_BASE 1024u /* dynamic shared memory starts here in the window */
@@ -84,7 +87,7 @@ struct fiber {
     uint32_t index, lane; /* in the block, in the warp */
     uint32_t id[SIMT_IDS];
     uint32_t clock;
-    uint32_t proxy_fence; /* own clock at the last fence.proxy.async */
+    uint32_t proxy_fence[2]; /* own clock at the last fence.proxy.async: of shared memory, of global memory */
     struct vc *vc;
     struct vc *fence_vc; /* published by the relaxed writes after a fence */
     enum simt_scope fence_scope;
@@ -96,9 +99,12 @@ struct fiber {
     /* asynchronous operations this thread issued */
     struct cp_async *cp;                      /* not complete, oldest first */
     uint32_t cp_count, cp_capacity, cp_group; /* group: number of the group being filled */
-    void *bulk;                               /* simt_tma.c */
-    void *wgmma;                              /* simt_wgmma.c */
-    bool polled;                              /* yielded from a poll */
+    struct bulk_op *bulk;                     /* simt_tma.c: stores of this thread, oldest first */
+    uint32_t bulk_count, bulk_capacity, bulk_group;
+    void *wgmma;             /* simt_wgmma.c */
+    bool polled;             /* yielded from a poll */
+    const void *waits_on;    /* mbarrier or cluster it is blocked on */
+    uint64_t cluster_ticket; /* generation that cluster_wait waits for, 0: no arrival pending */
 };
 
 struct warp {
@@ -124,18 +130,19 @@ struct block {
     struct cell *cells; /* SIMT_SHARED_WINDOW of them */
     struct cluster *cluster;
     void *group_op[SIMT_MAX_THREADS / 128]; /* warpgroup operations in progress (simt_wgmma.c) */
-    struct mbarrier *mbars;
+    struct mbarrier *mbars;                 /* [SIMT_MBARS] */
     uint32_t mbar_count;
-    void *tmem; /* simt_tcgen05.c */
+    uint32_t copies; /* asynchronous copies into this block's shared memory that are under way */
+    void *tmem;      /* simt_tcgen05.c */
     bool resident;
 };
 
 struct cluster {
     uint32_t first, size, live; /* linear index of its first block */
     struct block **blocks;
-    uint32_t arrived;
-    struct vc *vc;
-    uint64_t generation;
+    uint32_t arrived; /* threads that have come to the current cluster barrier */
+    struct vc *vc, *done;
+    uint64_t generation; /* completed cluster barriers */
 };
 
 struct buffer {
@@ -245,6 +252,29 @@ enum {
     SIMT_OP_TCGEN05,
     SIMT_OP_OTHER
 };
+
+/* ---- asynchronous proxy ---- */
+/* An asynchronous read or write of [p, p + bytes), issued now by the running thread: bounds, order, unwritten
+ * memory, and whether ordinary writes there were fenced for the proxy. Reads are recorded as `agent` of the
+ * thread's block at `clock`; writes leave the bytes in flight. */
+void simt_async_read(const void *p, size_t bytes, uint32_t agent, uint32_t clock, const void *pc);
+void simt_async_write(void *p, size_t bytes, const void *pc);
+/* The write has happened: agent `agent` of block b at `clock` did it. */
+void simt_async_land(void *p, size_t bytes, struct block *b, uint32_t agent, uint32_t clock);
+void simt_async_land_cells(struct cell *c, size_t bytes, epoch e);
+
+/* ---- mbarriers ---- */
+struct mbarrier *simt_mbarrier_at(uint64_t *bar, bool async,
+                                  const void *pc); /* checked; a fault where there is none */
+/* One asynchronous completion: bytes counted, and the writes of `done` (may be NULL) become part of the
+ * phase. Advances and returns the barrier's agent clock for the writes that complete with it. */
+uint32_t simt_mbarrier_tick(struct mbarrier *m);
+void simt_mbarrier_complete(struct mbarrier *m, uint32_t bytes, const struct vc *issued);
+void simt_mbarrier_arrive_async(struct mbarrier *m, const struct vc *v);
+struct block *simt_mbarrier_block(struct mbarrier *m);
+uint32_t simt_mbarrier_agent(struct mbarrier *m);
+void simt_mbarriers_free(struct block *b);
+void simt_bulk_thread_exit(struct fiber *f);
 
 /* ---- asynchronous operations ---- */
 struct async_op {
