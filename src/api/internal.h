@@ -1,0 +1,50 @@
+/* What stands behind the opaque handles of rose.h. */
+#ifndef ROSE_API_INTERNAL_H
+#define ROSE_API_INTERNAL_H
+
+#include "base/arena.h"
+#include "device/device.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "tokenizer/template.h"
+#include "tokenizer/tokenizer.h"
+#include "weights/weights.h"
+
+struct rose_device {
+    struct device *device;
+    char name[160];
+};
+
+/* Everything about text that a checkpoint holds. */
+struct text {
+    struct arena arena; /* owns strings of files */
+    struct tokenizer *tokenizer;
+    struct template *chat_template; /* NULL: none */
+    const char *chat_template_text;
+    char *bos, *eos, *pad, *unk;    /* token texts as templates see them; "" when absent */
+};
+
+struct rose_engine {
+    struct rose_device *device;
+    struct text text;
+    struct weights *weights; /* only with tokenizer_only: else the model owns them */
+    struct model *model;
+    struct engine *engine;
+    struct rose_model_info info;
+    char name[160], weights_type[32];
+};
+
+/* hub.c: the directory or file a name stands for, in the arena. ORG/NAME is looked up in the hub's cache. */
+enum rose_status hub_resolve(struct arena *arena, const char *model, const char **path, struct rose_error *err);
+
+/* text.c */
+enum rose_status text_open(struct weights *weights, const char *template_override, struct text *out, struct rose_error *err);
+void text_close(struct text *text);
+/* Render a chat (JSON object) and give text and segments. */
+enum rose_status text_render(const struct text *text, struct str input, struct template_output *out, struct rose_error *err);
+/* The ids of a rendered chat: the template's control tokens are recognised, the user's are plain text, one BOS at most. */
+enum rose_status text_encode_chat(const struct text *text, struct str input, size_t limit, struct token_ids *out, struct rose_error *err);
+/* Copy to a caller's buffer by the rule of rose.h: at most capacity bytes, the whole length in *bytes. */
+void text_copy_out(struct str from, char *to, size_t capacity, size_t *bytes);
+
+#endif

@@ -1,0 +1,243 @@
+/* The text side of a checkpoint: its tokenizer and chat template, from a Hugging Face directory or GGUF metadata. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/internal.h"
+#include "base/file.h"
+#include "weights/gguf.h"
+
+enum { MAX_TOKENIZER_FILE = 256 << 20, MAX_TEMPLATE_FILE = 4 << 20 };
+
+/* --- Hugging Face directories ------------------------------------------------------------------------------------------------ */
+
+static enum rose_status read_optional(struct arena *a, const char *dir, const char *name, size_t limit, struct str *out, struct rose_error *err)
+{
+    *out = (struct str){"", 0};
+    const char *path = file_join(a, dir, name);
+    if (!path) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (!file_exists(path)) return ROSE_OK;
+    return file_read(a, path, limit, out, err);
+}
+
+/* "chat_template" of tokenizer_config.json: a text, or a list of {name, template} of which "default" counts. */
+static struct str config_template(const struct json *config)
+{
+    const struct json *t = json_get(config, "chat_template");
+    if (json_is(t, JSON_STRING)) return t->string;
+    for (uint32_t i = 0; json_is(t, JSON_ARRAY) && i < t->count; i++)
+        if (str_is(json_str(json_get(&t->items[i], "name"), ""), "default")) return json_str(json_get(&t->items[i], "template"), "");
+    return (struct str){0};
+}
+
+static enum rose_status from_directory(const char *dir, struct text *t, struct str *chat, struct rose_error *err)
+{
+    struct arena *a = &t->arena;
+    struct tokenizer_files files;
+    ROSE_TRY(read_optional(a, dir, "tokenizer.json", MAX_TOKENIZER_FILE, &files.tokenizer_json, err));
+    ROSE_TRY(read_optional(a, dir, "tokenizer_config.json", MAX_TOKENIZER_FILE, &files.config_json, err));
+    ROSE_TRY(read_optional(a, dir, "special_tokens_map.json", MAX_TOKENIZER_FILE, &files.special_tokens_map, err));
+    if (!files.tokenizer_json.n)
+        return status_at(err, ROSE_NOT_FOUND, dir, -1, "%s has no tokenizer.json (save the tokenizer with transformers' save_pretrained to make one)", dir);
+    enum rose_status s = tokenizer_from_json(&files, &t->tokenizer, err);
+    if (s != ROSE_OK) return status_wrap(err, s, "%s/tokenizer.json", dir);
+    ROSE_TRY(read_optional(a, dir, "chat_template.jinja", MAX_TEMPLATE_FILE, chat, err));
+    if (chat->n || !files.config_json.n) return ROSE_OK;
+    const struct json *config;
+    ROSE_TRY(json_parse(a, "tokenizer_config.json", files.config_json, &config, err));
+    *chat = config_template(config);
+    return ROSE_OK;
+}
+
+/* --- GGUF ------------------------------------------------------------------------------------------------------------------------- */
+
+static int64_t gguf_id(const struct weights *w, const char *key)
+{
+    int64_t id;
+    return gguf_i64(w, key, &id, NULL) == ROSE_OK ? id : -1;
+}
+
+static int gguf_switch(const struct weights *w, const char *key)
+{
+    bool on;
+    return gguf_bool(w, key, &on, NULL) == ROSE_OK ? on : -1;
+}
+
+static enum rose_status from_gguf(struct weights *w, struct text *t, struct str *chat, struct rose_error *err)
+{
+    struct tokenizer_vocab v = {.bos = gguf_id(w, "tokenizer.ggml.bos_token_id"), .eos = gguf_id(w, "tokenizer.ggml.eos_token_id"),
+                                .eot = gguf_id(w, "tokenizer.ggml.eot_token_id"), .unk = gguf_id(w, "tokenizer.ggml.unknown_token_id"),
+                                .sep = gguf_id(w, "tokenizer.ggml.seperator_token_id"), .pad = gguf_id(w, "tokenizer.ggml.padding_token_id"),
+                                .cls = gguf_id(w, "tokenizer.ggml.cls_token_id"), .mask = gguf_id(w, "tokenizer.ggml.mask_token_id"),
+                                .add_bos = gguf_switch(w, "tokenizer.ggml.add_bos_token"), .add_eos = gguf_switch(w, "tokenizer.ggml.add_eos_token"),
+                                .add_sep = gguf_switch(w, "tokenizer.ggml.add_sep_token"), .add_space_prefix = gguf_switch(w, "tokenizer.ggml.add_space_prefix"),
+                                .remove_extra_whitespaces = gguf_switch(w, "tokenizer.ggml.remove_extra_whitespaces")};
+    size_t n;
+    ROSE_TRY(gguf_str(w, "tokenizer.ggml.model", &v.model, err));
+    if (gguf_get(w, "tokenizer.ggml.pre")) ROSE_TRY(gguf_str(w, "tokenizer.ggml.pre", &v.pre, err));
+    ROSE_TRY(gguf_strings(w, "tokenizer.ggml.tokens", &v.tokens, &v.count, err));
+    if (gguf_get(w, "tokenizer.ggml.scores")) {
+        ROSE_TRY(gguf_f32s(w, "tokenizer.ggml.scores", &v.scores, &n, err));
+        if (n != v.count) return status_at(err, ROSE_FORMAT, weights_path(w), -1, "tokenizer.ggml.scores has %zu entries for %zu tokens", n, v.count);
+    }
+    if (gguf_get(w, "tokenizer.ggml.token_type")) {
+        ROSE_TRY(gguf_i32s(w, "tokenizer.ggml.token_type", &v.types, &n, err));
+        if (n != v.count) return status_at(err, ROSE_FORMAT, weights_path(w), -1, "tokenizer.ggml.token_type has %zu entries for %zu tokens", n, v.count);
+    }
+    if (gguf_get(w, "tokenizer.ggml.merges")) ROSE_TRY(gguf_strings(w, "tokenizer.ggml.merges", &v.merges, &v.merge_count, err));
+    const struct gguf_value *map = gguf_get(w, "tokenizer.ggml.precompiled_charsmap");
+    if (map && map->type == GGUF_ARRAY && (map->item == GGUF_U8 || map->item == GGUF_I8)) v.precompiled_charsmap = (struct str){(const char *)map->data, map->count};
+    enum rose_status s = tokenizer_from_vocab(&v, &t->tokenizer, err);
+    if (s != ROSE_OK) return status_wrap(err, s, "%s", weights_path(w));
+    gguf_str(w, "tokenizer.chat_template", chat, NULL);
+    return ROSE_OK;
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------------------------- */
+
+static char *token_text(struct text *t, int64_t id)
+{
+    struct str s = id >= 0 ? tokenizer_token(t->tokenizer, (uint32_t)id) : (struct str){0};
+    return arena_strndup(&t->arena, s.p ? s.p : "", s.p ? s.n : 0);
+}
+
+enum rose_status text_open(struct weights *w, const char *template_override, struct text *t, struct rose_error *err)
+{
+    *t = (struct text){0};
+    struct str chat = {0};
+    const char *path = weights_path(w);
+    if (weights_kind(w) == WEIGHTS_GGUF) {
+        ROSE_TRY(from_gguf(w, t, &chat, err));
+    } else {
+        const char *slash = strrchr(path, '/');
+        const char *dir = weights_kind(w) == WEIGHTS_HF ? path : slash ? arena_strndup(&t->arena, path, (size_t)(slash - path)) : ".";
+        ROSE_TRY(from_directory(dir, t, &chat, err));
+    }
+    if (template_override) chat = str_of(template_override);
+    const struct tokenizer_facts *f = tokenizer_facts(t->tokenizer);
+    t->bos = token_text(t, f->bos);
+    t->eos = token_text(t, f->eos);
+    t->pad = token_text(t, f->pad);
+    t->unk = token_text(t, f->unk);
+    if (!t->bos || !t->eos || !t->pad || !t->unk) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (!chat.n) return ROSE_OK;
+    t->chat_template_text = arena_strndup(&t->arena, chat.p, chat.n);
+    if (!t->chat_template_text) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    return template_parse(str_of(t->chat_template_text), "chat template", &t->chat_template, err);
+}
+
+void text_close(struct text *t)
+{
+    tokenizer_free(t->tokenizer);
+    template_free(t->chat_template);
+    arena_free(&t->arena);
+    *t = (struct text){0};
+}
+
+void text_copy_out(struct str from, char *to, size_t capacity, size_t *bytes)
+{
+    size_t n = ROSE_MIN(from.n, capacity);
+    if (n) memcpy(to, from.p, n);
+    *bytes = from.n;
+}
+
+/* A variable the input did not name. */
+static void add_default(const struct json *input, struct json *all, const char *name, struct json value)
+{
+    if (json_get(input, name)) return;
+    value.offset = 0;
+    all->members[all->count++] = (struct json_member){str_of(name), value};
+}
+
+static struct json text_value(const char *s) { return (struct json){.type = JSON_STRING, .string = str_of(s)}; }
+
+/* Drop members of messages that are null, as transformers does not pass them: templates test `is defined`. */
+static void drop_nulls(struct json *message)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < message->count; i++)
+        if (message->members[i].value.type != JSON_NULL || str_is(message->members[i].key, "content")) message->members[kept++] = message->members[i];
+    message->count = kept;
+}
+
+static enum rose_status variables(const struct text *t, struct arena *a, const struct json *input, const struct json **out, struct rose_error *err)
+{
+    const struct json *messages = json_get(input, "messages");
+    if (!json_is(messages, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "\"messages\" must be a list of messages, each with a role and content");
+    if (!messages->count) return status_set(err, ROSE_INVALID, "\"messages\" is empty: there must be at least one message");
+    for (uint32_t i = 0; i < messages->count; i++) {
+        if (messages->items[i].type != JSON_OBJECT) return status_set(err, ROSE_INVALID, "\"messages\"[%u] must be an object with a role and content", i);
+        if (json_get(&messages->items[i], "role") && !json_is(json_get(&messages->items[i], "role"), JSON_STRING))
+            return status_set(err, ROSE_INVALID, "\"messages\"[%u].role must be a string", i);
+        drop_nulls(&messages->items[i]);
+    }
+    struct json *all = ARENA_NEW(a, struct json);
+    if (!all) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    *all = (struct json){.type = JSON_OBJECT, .members = ARENA_ARRAY(a, struct json_member, input->count + 8)};
+    if (!all->members) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    memcpy(all->members, input->members, input->count * sizeof *input->members);
+    all->count = input->count;
+    if (t) {
+        if (*t->bos) add_default(input, all, "bos_token", text_value(t->bos));
+        if (*t->eos) add_default(input, all, "eos_token", text_value(t->eos));
+        if (*t->pad) add_default(input, all, "pad_token", text_value(t->pad));
+        if (*t->unk) add_default(input, all, "unk_token", text_value(t->unk));
+    }
+    add_default(input, all, "tools", (struct json){.type = JSON_NULL});
+    add_default(input, all, "documents", (struct json){.type = JSON_NULL});
+    add_default(input, all, "add_generation_prompt", (struct json){.type = JSON_TRUE});
+    *out = all;
+    return ROSE_OK;
+}
+
+static enum rose_status render(const struct text *t, const struct template *template, struct str input, struct template_output *out, struct rose_error *err)
+{
+    struct arena a;
+    arena_init(&a, (size_t)256 << 20);
+    const struct json *json = NULL, *all = NULL;
+    *out = (struct template_output){0};
+    enum rose_status s = json_parse(&a, NULL, input, &json, err);
+    if (s != ROSE_OK) s = s == ROSE_FORMAT ? ROSE_INVALID : s;
+    else if (json->type != JSON_OBJECT) s = status_set(err, ROSE_INVALID, "the input must be a JSON object with \"messages\"");
+    if (s == ROSE_OK) s = variables(t, &a, json, &all, err);
+    if (s == ROSE_OK) s = template_render(template, all, NULL, out, err);
+    arena_free(&a);
+    return s;
+}
+
+enum rose_status text_render(const struct text *t, struct str input, struct template_output *out, struct rose_error *err)
+{
+    if (!t->chat_template)
+        return status_set(err, ROSE_UNSUPPORTED, "the model has no chat template; give one with --chat-template FILE, or send a plain prompt (--raw)");
+    return render(t, t->chat_template, input, out, err);
+}
+
+enum rose_status text_encode_chat(const struct text *t, struct str input, size_t limit, struct token_ids *out, struct rose_error *err)
+{
+    struct template_output rendered;
+    ROSE_TRY(text_render(t, input, &rendered, err));
+    struct tokenizer_segment *segments = calloc(rendered.count ? rendered.count : 1, sizeof *segments);
+    enum rose_status s = segments ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (size_t i = 0; segments && i < rendered.count; i++) {
+        struct template_segment g = rendered.segments[i];
+        segments[i] = (struct tokenizer_segment){{rendered.text.p + g.begin, g.end - g.begin}, g.trusted};
+    }
+    out->limit = limit;
+    /* As transformers does for chats, no special tokens are added: the template writes its own BOS. */
+    if (s == ROSE_OK) s = tokenizer_encode_segments(t->tokenizer, segments, rendered.count, TOKENIZER_PARSE_SPECIAL, out, err);
+    free(segments);
+    template_output_free(&rendered);
+    return s;
+}
+
+enum rose_status rose_render_template(const char *source, size_t source_bytes, const char *file, const char *input, size_t input_bytes, char *to, size_t capacity,
+                                      size_t *bytes, struct rose_error *err)
+{
+    struct template *template;
+    struct template_output out;
+    ROSE_TRY(template_parse((struct str){source, source_bytes}, file, &template, err));
+    enum rose_status s = render(NULL, template, (struct str){input, input_bytes}, &out, err);
+    if (s == ROSE_OK) text_copy_out(strbuf_str(&out.text), to, capacity, bytes);
+    if (s == ROSE_OK) template_output_free(&out);
+    template_free(template);
+    return s;
+}
