@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/row_gate.h"
 #include "ops/embed.h"
 #include "ops/value.h"
 
@@ -97,6 +98,21 @@ enum rose_status op_gather(struct program *program, const struct op_gather *op, 
     program_use(&l, op->index, PROGRAM_READ, INDEX);
     value_use(&l, &op->y, PROGRAM_WRITE, Y);
     l.cost.bytes_per[op->y.rows] = 8.0 * cols + 4;
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+enum rose_status op_row_gate(struct program *program, const struct op_row_gate *op, struct rose_error *err)
+{
+    ROSE_TRY(value_check(program, "row_gate", "gate", &op->gate, 1, op->y.rows, err));
+    ROSE_TRY(value_check(program, "row_gate", "y", &op->y, op->y.cols, op->y.rows, err));
+
+    struct elementwise_params p = params_of(&op->gate, &op->y);
+    struct program_launch l = launch_of("row_gate", op->layer, &p, cpu_row_gate);
+    value_use(&l, &op->gate, PROGRAM_READ, X);
+    value_use(&l, &op->y, PROGRAM_UPDATE, Y);
+    l.cost.bytes_per[op->y.rows] = 8.0 * op->y.cols + 4;
+    l.cost.ops_per[op->y.rows] = op->y.cols;
     program_add(program, &l);
     return ROSE_OK;
 }
