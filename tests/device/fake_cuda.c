@@ -32,6 +32,29 @@ static size_t log_n_;
 static char fail_function_[64], break_kernel_[64];
 static int fail_nth_, fail_code_, break_code_, pending_, broken_, alive_, attributes_[256];
 static struct cu_graph_st *capturing_;
+static void *objects_[1024]; /* what a lost context never gives back is freed by fake_reset */
+
+static void *take(size_t bytes)
+{
+    for (int i = 0; i < 1024; i++)
+        if (!objects_[i]) {
+            alive_++;
+            return objects_[i] = calloc(1, bytes);
+        }
+    abort(); /* a test makes fewer */
+}
+
+static void give(void *object)
+{
+    for (int i = 0; i < 1024; i++)
+        if (object && objects_[i] == object) {
+            objects_[i] = NULL;
+            alive_--;
+            free(object);
+            return;
+        }
+    abort(); /* a double free, or no object at all */
+}
 
 static void note(const char *fmt, ...)
 {
@@ -88,6 +111,8 @@ EXPORT void fake_reset(void)
                                    {CU_ATTR_SHARED_PER_BLOCK_OPTIN, 232448},
                                    {CU_ATTR_CLUSTER, 1}};
     fake_log_clear();
+    for (int i = 0; i < 1024; i++)
+        if (objects_[i]) give(objects_[i]);
     memset(attributes_, 0, sizeof attributes_);
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) attributes_[usual[i][0]] = usual[i][1];
     fail_function_[0] = break_kernel_[0] = '\0';
@@ -215,8 +240,7 @@ API cuMemAlloc_v2(cu_address *address, size_t bytes)
 {
     ENTER;
     if (bytes > (size_t)1 << 30) return CU_ERROR_OUT_OF_MEMORY;
-    *address = (cu_address)(uintptr_t)malloc(bytes);
-    alive_++;
+    *address = (cu_address)(uintptr_t)take(bytes);
     note("alloc");
     return CU_SUCCESS;
 }
@@ -224,8 +248,7 @@ API cuMemFree_v2(cu_address address);
 API cuMemFree_v2(cu_address address)
 {
     ENTER;
-    free((void *)(uintptr_t)address);
-    alive_--;
+    give((void *)(uintptr_t)address);
     note("free");
     return CU_SUCCESS;
 }
@@ -233,8 +256,7 @@ API cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 API cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 {
     ENTER;
-    *address = malloc(bytes);
-    alive_++;
+    *address = take(bytes);
     note("host_alloc:%u", flags);
     return CU_SUCCESS;
 }
@@ -242,8 +264,7 @@ API cuMemFreeHost(void *address);
 API cuMemFreeHost(void *address)
 {
     ENTER;
-    free(address);
-    alive_--;
+    give(address);
     note("host_free");
     return CU_SUCCESS;
 }
@@ -270,15 +291,13 @@ API cuStreamCreate(cu_stream *stream, unsigned flags)
 {
     (void)flags;
     ENTER;
-    alive_++;
-    *stream = malloc(1);
+    *stream = take(1);
     return CU_SUCCESS;
 }
 API cuStreamDestroy_v2(cu_stream stream);
 API cuStreamDestroy_v2(cu_stream stream)
 {
-    free(stream);
-    alive_--;
+    give(stream);
     return broken_;
 }
 API cuStreamSynchronize(cu_stream stream);
@@ -302,15 +321,13 @@ API cuEventCreate(cu_event *event, unsigned flags)
 {
     (void)flags;
     ENTER;
-    alive_++;
-    *event = malloc(1);
+    *event = take(1);
     return CU_SUCCESS;
 }
 API cuEventDestroy_v2(cu_event event);
 API cuEventDestroy_v2(cu_event event)
 {
-    free(event);
-    alive_--;
+    give(event);
     return CU_SUCCESS;
 }
 API cuEventRecord(cu_event event, cu_stream stream);
@@ -341,8 +358,7 @@ API cuModuleLoadData(cu_module *module, const void *image)
 {
     ENTER;
     if (strcmp(image, "cubin")) return CU_ERROR_NO_BINARY;
-    alive_++;
-    *module = calloc(1, sizeof **module);
+    *module = take(sizeof **module);
     note("module");
     return CU_SUCCESS;
 }
@@ -350,8 +366,7 @@ API cuModuleUnload(cu_module module);
 API cuModuleUnload(cu_module module)
 {
     ENTER;
-    free(module);
-    alive_--;
+    give(module);
     return CU_SUCCESS;
 }
 API cuModuleGetFunction(cu_function *function, cu_module module, const char *name);
@@ -422,8 +437,7 @@ API cuStreamBeginCapture_v2(cu_stream stream, int mode)
 {
     (void)stream, (void)mode;
     ENTER;
-    capturing_ = calloc(1, sizeof *capturing_);
-    alive_++;
+    capturing_ = take(sizeof *capturing_);
     return CU_SUCCESS;
 }
 API cuStreamEndCapture(cu_stream stream, cu_graph *graph);
@@ -440,9 +454,8 @@ API cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned lo
 {
     (void)flags;
     ENTER;
-    *exec = calloc(1, sizeof **exec);
+    *exec = take(sizeof **exec);
     (*exec)->graph = *graph;
-    alive_++;
     note("instantiate:%d", graph->n);
     return CU_SUCCESS;
 }
@@ -476,15 +489,13 @@ API cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
 API cuGraphDestroy(cu_graph graph);
 API cuGraphDestroy(cu_graph graph)
 {
-    free(graph);
-    alive_--;
+    give(graph);
     return CU_SUCCESS;
 }
 API cuGraphExecDestroy(cu_graph_exec exec);
 API cuGraphExecDestroy(cu_graph_exec exec)
 {
-    free(exec);
-    alive_--;
+    give(exec);
     note("exec_destroy");
     return CU_SUCCESS;
 }

@@ -357,5 +357,7 @@ int main(int argc, char **argv)
         CASE(no_driver),           CASE(properties),    CASE(memory_and_events), CASE(launches),
         CASE(programs_and_graphs), CASE(sticky_errors), CASE(peers_and_maps)};
     load_fake();
-    return test_run_all(cases, sizeof cases / sizeof *cases, argc, argv);
+    int failed = test_run_all(cases, sizeof cases / sizeof *cases, argc, argv);
+    reset();
+    return failed;
 }
