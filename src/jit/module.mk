@@ -10,3 +10,8 @@ $(BUILD)/gen/jit_files.c: $(BUILD)/gen/jit_files.list src/jit/embed
 
 $(BUILD)/gen/jit_files.o: $(BUILD)/gen/jit_files.c $(JIT_SOURCES)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -c $< -o $@
+
+# Programs that need a GPU: tests/gpu/gpu_*.c. CI builds them and does not run them.
+$(BUILD)/tests/gpu/%: tests/gpu/%.c $(call libraries,$(USE_ops) ops)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,$(USE_ops) ops) -Wl,--end-group $(LDLIBS)
