@@ -1,0 +1,195 @@
+#define _GNU_SOURCE
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+struct cli_common cli_common;
+struct cli_sampling cli_sampling;
+
+bool cli_is_terminal(int fd) { return isatty(fd) == 1; }
+
+int cli_columns(void)
+{
+    struct winsize size;
+    int64_t n;
+    const char *env = option_env("COLUMNS");
+    if (env && str_to_i64(str_of(env), &n) && n >= 40 && n <= 400) return (int)n;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 40) return ROSE_MIN(size.ws_col, 120);
+    return 80;
+}
+
+int cli_error(enum rose_status status, const struct rose_error *err)
+{
+    fprintf(stderr, "rose: %s\n", err->message[0] ? err->message : rose_status_name(status));
+    return CLI_FAILED;
+}
+
+int cli_usage(const struct cli_command *self, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    fputs("rose: ", stderr);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fprintf(stderr, "\nusage: rose %s [OPTIONS] %s\n       rose %s --help\n", self->name, self->arguments, self->name);
+    return CLI_USAGE;
+}
+
+static void print_help(const struct cli_command *self)
+{
+    const struct option *options;
+    size_t count = self->options(&options);
+    struct strbuf text = {0};
+    strbuf_printf(&text, "usage: rose %s [OPTIONS] %s\n\n%s\n\n", self->name, self->arguments, self->summary);
+    option_help(options, count, cli_columns(), &text);
+    if (self->details) strbuf_printf(&text, "\n%s", self->details);
+    fwrite(text.p, 1, text.n, stdout);
+    strbuf_free(&text);
+}
+
+bool cli_parse(const struct cli_command *self, int argc, char **argv, const char **rest, int rest_room, int *rest_count, int *status)
+{
+    const struct option *options;
+    size_t count = self->options(&options);
+    struct rose_error err = {0};
+    bool help;
+    if (option_parse(options, count, argc, argv, rest, rest_room, rest_count, &help, &err) != ROSE_OK) {
+        *status = cli_usage(self, "%s", err.message);
+        return false;
+    }
+    if (!help) return true;
+    print_help(self);
+    *status = CLI_OK;
+    return false;
+}
+
+/* --- engine --------------------------------------------------------------------------------------------------------------------------- */
+
+struct progress {
+    double began;
+    bool shown, on;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void show_progress(void *user, const char *what, size_t done, size_t total)
+{
+    struct progress *p = user;
+    if (!p->on || !total || (!p->shown && now() - p->began < 1)) return;
+    int filled = (int)(30 * (double)done / (double)total);
+    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%% ", what, filled, "##############################", 30 - filled, "", 100.0 * (double)done / (double)total);
+    p->shown = true;
+}
+
+enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err)
+{
+    const struct cli_common *c = &cli_common;
+    *out = (struct cli_engine){0};
+    struct rose_device_options device = {.kind = c->device, .threads = tokenizer_only ? 1 : (int)c->threads, .no_pin = c->no_pin || tokenizer_only, .isa = c->isa};
+    struct progress progress = {.began = now(), .on = !c->quiet && cli_is_terminal(STDERR_FILENO)};
+    struct rose_engine_options engine = {.model = model, .context = (int)c->context, .max_sequences = c->sequences ? (int)c->sequences : 1, .kv = c->kv,
+                                         .step_tokens = (int)c->step_tokens, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
+                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .progress = show_progress, .progress_user = &progress};
+    struct strbuf text = {0};
+    if (c->chat_template) ROSE_TRY(cli_read(c->chat_template, 4 << 20, &text, err));
+    out->chat_template = text.p;
+    engine.chat_template = text.p;
+    ROSE_TRY(rose_device_open(&device, &out->device, err));
+    enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
+    if (progress.shown) fprintf(stderr, "\r%60s\r", "");
+    if (s == ROSE_OK && !strcmp(c->log, "info") && !tokenizer_only) {
+        struct rose_model_info i;
+        rose_engine_info(out->engine, &i);
+        fprintf(stderr, "rose: %s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s\n", i.name, i.architecture, i.weights_type,
+                rose_device_name(out->device), (double)i.weights_bytes / 1e6, (double)i.kv_bytes / 1e6, i.context, i.kv_type, (double)i.work_bytes / 1e6, i.load_seconds);
+    }
+    return s;
+}
+
+void cli_close(struct cli_engine *e)
+{
+    rose_engine_close(e->engine);
+    rose_device_close(e->device);
+    free(e->chat_template);
+}
+
+static bool parse_bias(const char *text, struct rose_logit_bias *out)
+{
+    const char *equals = strchr(text, '=');
+    int64_t id;
+    double bias;
+    if (!equals || !str_to_i64((struct str){text, (size_t)(equals - text)}, &id) || !str_to_f64(str_of(equals + 1), &bias) || id < 0 || id > INT32_MAX) return false;
+    *out = (struct rose_logit_bias){(int32_t)id, (float)bias};
+    return true;
+}
+
+bool cli_request(struct rose_request *r, struct rose_logit_bias *biases, struct rose_error *err)
+{
+    const struct cli_sampling *s = &cli_sampling;
+    rose_request_init(r);
+    r->max_tokens = (int)s->max_tokens;
+    r->sampling = (struct rose_sampling){.temperature = (float)s->temperature, .top_k = (int)s->top_k, .top_p = (float)s->top_p, .min_p = (float)s->min_p,
+                                         .repetition_penalty = (float)s->repetition, .presence_penalty = (float)s->presence,
+                                         .frequency_penalty = (float)s->frequency, .has_seed = s->seed >= 0, .seed = (uint64_t)s->seed, .ignore_eos = s->ignore_eos,
+                                         .logit_bias = biases, .logit_bias_count = (size_t)s->logit_bias.count};
+    r->stops = s->stop.items;
+    r->stops_count = (size_t)s->stop.count;
+    for (int i = 0; i < s->logit_bias.count; i++)
+        if (!parse_bias(s->logit_bias.items[i], &biases[i]))
+            return status_set(err, ROSE_INVALID, "--logit-bias %s: write ID=X, for example 42=-100", s->logit_bias.items[i]), false;
+    return true;
+}
+
+/* --- texts ------------------------------------------------------------------------------------------------------------------------------ */
+
+enum rose_status cli_read(const char *path, size_t limit, struct strbuf *out, struct rose_error *err)
+{
+    bool standard = !strcmp(path, "-");
+    FILE *f = standard ? stdin : fopen(path, "rbe");
+    if (!f) return status_at(err, ROSE_IO, path, -1, "cannot open %s: %s", path, strerror(errno));
+    *out = (struct strbuf){.limit = limit};
+    char piece[65536];
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+        if (!strbuf_add(out, piece, n)) break;
+    bool bad = ferror(f);
+    if (!standard) fclose(f);
+    if (bad || out->failed) {
+        strbuf_free(out);
+        return status_at(err, bad ? ROSE_IO : ROSE_LIMIT, path, -1, bad ? "cannot read %s" : "%s is larger than the limit", standard ? "standard input" : path);
+    }
+    strbuf_add(out, "", 0);
+    return ROSE_OK;
+}
+
+enum rose_status cli_render(const struct rose_engine *e, struct str input, struct strbuf *out, struct rose_error *err)
+{
+    size_t n;
+    *out = (struct strbuf){0};
+    ROSE_TRY(rose_render(e, input.p, input.n, NULL, 0, &n, err));
+    if (!strbuf_reserve(out, n)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    ROSE_TRY(rose_render(e, input.p, input.n, out->p, n, &out->n, err));
+    return ROSE_OK;
+}
+
+enum rose_status cli_detokenize(const struct rose_engine *e, const int32_t *ids, size_t count, int flags, struct strbuf *out, struct rose_error *err)
+{
+    size_t n;
+    *out = (struct strbuf){0};
+    ROSE_TRY(rose_detokenize(e, ids, count, flags, NULL, 0, &n, err));
+    if (!strbuf_reserve(out, n)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    ROSE_TRY(rose_detokenize(e, ids, count, flags, out->p, n, &out->n, err));
+    return ROSE_OK;
+}
