@@ -21,15 +21,16 @@ enum {
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
 };
 
-/* One tile's softmax. Row r sees columns [lo[r], hi[r]). */
+/* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by scale log2 e,
+ * or with a soft cap by scale / cap), so that weights are powers of two. */
 struct attention_softmax {
-    float *scores;         /* [rows, ATTENTION_TILE]: scores in, exp(score - maximum) out */
+    float *scores;         /* [rows, ATTENTION_TILE]: scores in, 2^(score - maximum) out */
     float *acc;            /* [rows, acc_ld]: scaled when a row's maximum grows */
     float *maximum, *sum;  /* [rows]: running */
     const int32_t *lo, *hi;
-    const float *slopes;   /* alibi, [rows] or NULL: score -= slope * |token - position| */
+    const float *slopes;   /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
     const int32_t *position; /* [rows] minus the tile's first token */
-    float softcap;
+    float softcap;         /* times log2 e; 0: none */
     int32_t rows, acc_ld, value_dim, begin, end; /* columns [begin, end) are wanted */
 };
 

@@ -93,7 +93,7 @@ static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
         for (int j = 0; j < N; j++) {
             x[j] = vload(row + j * VL);
             vf column = viota() + vset1((float)(j * VL));
-            if (s->softcap != 0) x[j] = vtanh(x[j] * vset1(1.0f / s->softcap)) * vset1(s->softcap);
+            if (s->softcap != 0) x[j] = vtanh(x[j]) * vset1(s->softcap);
             if (s->slopes) x[j] = x[j] - vset1(s->slopes[r]) * vabs(column - vset1((float)s->position[r]));
             if (!whole) x[j] = vsel(vand(vlt(lo, column), vlt(column, hi)), x[j], low);
             top = vmax(x[j], top);
@@ -107,13 +107,13 @@ static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
         vf vm_ = vset1(m), sum = vset1(0);
         VEC_UNROLL
         for (int j = 0; j < N; j++) {
-            x[j] = vexp(x[j] - vm_);
+            x[j] = vexp2(x[j] - vm_);
             vstore(row + j * VL, x[j]);
             sum = sum + x[j];
         }
         float total = vsum(sum);
         if (m != s->maximum[r]) {
-            vf alpha = vexp(vset1(s->maximum[r]) - vm_);
+            vf alpha = vexp2(vset1(s->maximum[r]) - vm_);
             float scale[VL];
             vstore(scale, alpha);
             s->sum[r] *= scale[0];
@@ -129,7 +129,7 @@ static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, 
 {
     if (m2 == -INFINITY) return;
     float top = *m > m2 ? *m : m2, a[VL], b[VL];
-    vf va = vexp(vset1(*m - top)), vb = vexp(vset1(m2 - top));
+    vf va = vexp2(vset1(*m - top)), vb = vexp2(vset1(m2 - top));
     vstore(a, va);
     vstore(b, vb);
     *l = *l * a[0] + l2 * b[0];
@@ -144,10 +144,10 @@ static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *
 {
     float scale = 1.0f;
     if (sink) {
-        float top = m > *sink ? m : *sink, e[VL];
-        vstore(e, vexp(vset1(m - top)));
+        float z = *sink * 1.44269504f, top = m > z ? m : z, e[VL];
+        vstore(e, vexp2(vset1(m - top)));
         scale = e[0];
-        vstore(e, vexp(vset1(*sink - top)));
+        vstore(e, vexp2(vset1(z - top)));
         l = l * scale + e[0];
     }
     vf inverse = vset1(l > 0 ? scale / l : 0.0f);

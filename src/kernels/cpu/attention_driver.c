@@ -12,6 +12,8 @@
 
 #include "kernels/cpu/isa.h"
 
+#define LOG2_E 1.44269504f
+
 struct walk {
     const struct attention_kernels *f;
     const struct attention_params *p;
@@ -155,13 +157,13 @@ static void item_queries(const struct walk *w, const struct item *it)
 {
     const struct attention_params *p = w->p;
     int32_t d = p->head_dim;
-    float *out = w->q;
+    float *out = w->q, scale = p->softcap != 0 ? p->scale / p->softcap : p->scale * LOG2_E;
     for (int32_t i = 0; i < it->rows; i++) {
         const float *row =
             (const float *)p->q + (int64_t)(it->row0 + i) * p->q_stride + (int64_t)it->head0 * d;
         for (int32_t h = 0; h < it->heads; h++) {
-            if (p->alibi) w->slopes[i * it->heads + h] = ((const float *)p->alibi)[it->head0 + h];
-            for (int32_t x = 0; x < d; x++) *out++ = row[(int64_t)h * d + x] * p->scale;
+            if (p->alibi) w->slopes[i * it->heads + h] = ((const float *)p->alibi)[it->head0 + h] * LOG2_E;
+            for (int32_t x = 0; x < d; x++) *out++ = row[(int64_t)h * d + x] * scale;
         }
     }
 }
@@ -229,7 +231,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
     }
     struct attention_softmax s = {
         w->scores,   w->acc,     w->m, w->l,  w->lo,        w->hi, p->alibi ? w->slopes : NULL,
-        w->position, p->softcap, rows, w->ld, p->value_dim, begin, end};
+        w->position, p->softcap * LOG2_E, rows, w->ld, p->value_dim, begin, end};
     w->f->softmax(&s);
     w->f->product(w->scores + begin, ATTENTION_TILE, w->v + (size_t)begin * (size_t)w->ld, w->ld, w->acc,
                   w->ld, rows, end - begin, w->ld, true);

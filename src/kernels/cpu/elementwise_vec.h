@@ -8,6 +8,7 @@
 #define ROSE_KERNELS_CPU_ELEMENTWISE_VEC_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -208,23 +209,40 @@ VEC_INLINE void vload_bf16_pairs(const uint16_t *p, vf *even, vf *odd)
 #endif
 
 /* Horizontal sum and maximum: lanes folded in halves, one order. */
+#if defined(__AVX2__)
+VEC_INLINE __m128 vec_fold_sum(__m256 v)
+{
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_add_ss(x, _mm_movehdup_ps(x));
+}
+VEC_INLINE __m128 vec_fold_max(__m256 v)
+{
+    __m128 x = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+    return _mm_max_ss(x, _mm_movehdup_ps(x));
+}
+#if defined(__AVX512F__)
 VEC_INLINE float vsum(vf v)
 {
-    float x[VL];
-    vstore(x, v);
-    VEC_UNROLL
-    for (int h = VL / 2; h > 0; h /= 2)
-        for (int i = 0; i < h; i++) x[i] += x[i + h];
-    return x[0];
+    return _mm_cvtss_f32(vec_fold_sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))));
 }
 VEC_INLINE float vhmax(vf v)
 {
-    float x[VL];
-    vstore(x, v);
-    for (int h = VL / 2; h > 0; h /= 2)
-        for (int i = 0; i < h; i++) x[i] = x[i] > x[i + h] ? x[i] : x[i + h];
-    return x[0];
+    return _mm_cvtss_f32(vec_fold_max(_mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1))));
 }
+#else
+VEC_INLINE float vsum(vf v) { return _mm_cvtss_f32(vec_fold_sum(v)); }
+VEC_INLINE float vhmax(vf v) { return _mm_cvtss_f32(vec_fold_max(v)); }
+#endif
+#else
+VEC_INLINE float vsum(vf v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+VEC_INLINE float vhmax(vf v)
+{
+    float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+}
+#endif
 
 /* e^x with relative error below 1.2e-7; exactly 1 at 0; 0 below -87 (so at -inf); above 88 it stays at e^88.
  * x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7 (remainder 5.2e-9), Cody and Waite's two-part
@@ -245,6 +263,43 @@ VEC_INLINE vf vexp(vf x)
     p = vfma(p * r, r, r) + vset1(1.0f);
     return vsel(tiny, vset1(0.0f), p * vpow2i(n));
 }
+
+/* 2^r for |r| <= 1/2: minimax polynomials whose constant term is exactly 1 (own fits, relative error 1.6e-8 and, for results
+ * that are rounded to bfloat16 anyway, 2.8e-6). */
+VEC_INLINE vf vec_pow2_fraction(vf r, bool brief)
+{
+    vf p;
+    if (brief) {
+        p = vset1(0.009582852013409138f);
+        p = vfma(p, r, vset1(0.055906426161527634f));
+        p = vfma(p, r, vset1(0.24024099111557007f));
+        p = vfma(p, r, vset1(0.6931241750717163f));
+    } else {
+        p = vset1(0.00015353361959569156f);
+        p = vfma(p, r, vset1(0.0013398875016719103f));
+        p = vfma(p, r, vset1(0.00961843691766262f));
+        p = vfma(p, r, vset1(0.055503323674201965f));
+        p = vfma(p, r, vset1(0.24022647738456726f));
+        p = vfma(p, r, vset1(0.6931471824645996f));
+    }
+    return vfma(p, r, vset1(1.0f));
+}
+
+/* 2^x for x <= 127: relative error below 1.2e-7; exactly 1 at 0; 0 below -150 (so at -inf; without AVX-512 below -126). */
+VEC_INLINE vf vexp2_of(vf x, bool brief)
+{
+#if defined(__AVX512F__)
+    x = vmax(x, vset1(-200.0f));
+    vf n = vround(x);
+    return _mm512_scalef_ps(vec_pow2_fraction(x - n, brief), n);
+#else
+    vm tiny = vlt(x, vset1(-126.0f));
+    x = vmax(x, vset1(-126.0f));
+    vf n = vround(x);
+    return vsel(tiny, vset1(0.0f), vec_pow2_fraction(x - n, brief) * vpow2i(n));
+#endif
+}
+VEC_INLINE vf vexp2(vf x) { return vexp2_of(x, false); }
 
 /* tanh x: below 0.25 by its odd Taylor polynomial (error 2e-8 relative), else 1 - 2 / (e^(2|x|) + 1). */
 VEC_INLINE vf vtanh(vf x)
