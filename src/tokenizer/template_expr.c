@@ -157,14 +157,13 @@ static struct node *subscript(struct parser *p, struct node *operand)
     }
     p->at++;
     node->b = list;
-    if (list && list->next) {
+    if (!list || list->next) {
         if (!(node->b = template_parse_node(p, N_TUPLE, at))) return NULL;
         node->b->args = list;
         for (struct node *part = list; part; part = part->next)
             if (part->kind == N_SLICE)
                 return template_parse_fail(p, at, ROSE_FORMAT, "a slice cannot stand in a tuple");
     }
-    if (!list) return template_parse_fail(p, at, ROSE_FORMAT, "a subscript is empty");
     return node;
 }
 

@@ -39,6 +39,18 @@ FILTER(filter_capitalize)
     return change_case(e, c, CASE_CAPITAL, out);
 }
 
+/* The first character in upper case (not in title case), the rest in lower. */
+static bool add_title_word(struct eval *e, struct tbuild *b, const struct tstring *s, size_t begin, size_t end)
+{
+    size_t second = begin;
+    struct value first, rest;
+    template_unicode_next((struct str){s->p, s->n}, &second);
+    return template_string_slice(e, s, begin, second, &first) && template_string_slice(e, s, second, end, &rest) &&
+           template_strings_case(e, first.string, CASE_UPPER, &first) &&
+           template_strings_case(e, rest.string, CASE_LOWER, &rest) && tbuild_string(e, b, first.string) &&
+           tbuild_string(e, b, rest.string);
+}
+
 /* Words begin after whitespace, '-', '(', '{', '[' and '<'. */
 FILTER(filter_title)
 {
@@ -52,13 +64,7 @@ FILTER(filter_title)
         uint32_t cp = at < s->n ? template_unicode_next((struct str){s->p, s->n}, &at) : ' ';
         bool separator =
             begin == s->n || template_unicode_space(cp) || (cp < 128 && cp && strchr("-({[<", (int)cp));
-        if (separator && !begins) {
-            struct value part;
-            if (!template_string_slice(e, s, word, begin, &part) ||
-                !template_strings_case(e, part.string, CASE_CAPITAL, &part) ||
-                !tbuild_string(e, &b, part.string))
-                return false;
-        }
+        if (separator && !begins && !add_title_word(e, &b, s, word, begin)) return false;
         if (begin == s->n) break;
         if (separator && !tbuild_slice(e, &b, s, begin, at)) return false;
         if (!separator && begins) word = begin;
