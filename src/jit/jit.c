@@ -11,6 +11,7 @@
 #include "device/cuda.h"
 #include "jit/jit_cache.h"
 #include "jit/jit_nvrtc.h"
+#include "jit/jit_worker.h"
 
 enum { MAX_BUNDLES = 16, MAX_COMPILERS = 16, MAX_OPTIONS = JIT_MAX_CONSTANTS + 16, LOCK_SECONDS = 120 };
 
@@ -349,21 +350,40 @@ static bool from_bundles(struct jit *jit, struct jit_kernel *k)
     return !*jit->nvrtc.path && jit->options.cache_dir && from_tree(k, jit->options.cache_dir);
 }
 
-static enum rose_status compile(struct jit *jit, const struct jit_kernel *k, bool ptx, char **out, size_t *n,
-                                char **log, struct rose_error *err)
+/* With NVRTC loaded. Takes no lock of ours: it also runs in a forked child. */
+static enum rose_status compile_raw(struct jit *jit, const struct jit_kernel *k, bool ptx, char **out,
+                                    size_t *n, char **log, struct rose_error *err)
 {
     const char *options[MAX_OPTIONS];
     char arch[64];
     int count = 0;
-    pthread_mutex_lock(&jit->lock);
-    enum rose_status s = jit_nvrtc_load(&jit->nvrtc, err);
-    pthread_mutex_unlock(&jit->lock);
-    ROSE_TRY(s);
     snprintf(arch, sizeof arch, "--gpu-architecture=%s", k->arch);
     options[count++] = arch;
     for (size_t i = 0; i < jit_nvrtc_flags_count; i++) options[count++] = jit_nvrtc_flags[i];
     for (int i = 0; i < k->count; i++) options[count++] = k->defines[i];
     return jit_nvrtc_compile(&jit->nvrtc, k->closure, options, count, ptx, out, n, log, err);
+}
+
+static enum rose_status load_compiler(struct jit *jit, struct rose_error *err)
+{
+    pthread_mutex_lock(&jit->lock);
+    enum rose_status s = jit_nvrtc_load(&jit->nvrtc, err);
+    pthread_mutex_unlock(&jit->lock);
+    return s;
+}
+
+/* NVRTC is busy in this process: nobody may fork, or the child would wait for its lock for ever. */
+static pthread_mutex_t in_process = PTHREAD_MUTEX_INITIALIZER;
+
+static enum rose_status compile_here(struct jit *jit, const struct jit_kernel *k, bool ptx, char **out,
+                                     size_t *n, char **log, struct rose_error *err)
+{
+    *out = *log = NULL;
+    ROSE_TRY(load_compiler(jit, err));
+    pthread_mutex_lock(&in_process);
+    enum rose_status s = compile_raw(jit, k, ptx, out, n, log, err);
+    pthread_mutex_unlock(&in_process);
+    return s;
 }
 
 enum rose_status jit_print_source(const struct jit_kernel *k, struct strbuf *out, struct rose_error *err)
@@ -387,22 +407,28 @@ static enum rose_status store(const char *root, const struct jit_kernel *k, stru
     return s;
 }
 
-static enum rose_status compile_kernel(struct jit *jit, struct jit_kernel *k)
+static enum rose_status compile_kernel(struct jit *jit, struct jit_kernel *k, int number,
+                                       struct jit_worker *worker)
 {
-    char *log = NULL, line[64];
+    struct jit_result r = {0};
     struct strbuf full = {0};
     double from = now_ms();
-    enum rose_status s = compile(jit, k, false, &k->entry.cubin, &k->entry.cubin_n, &log, &k->error);
-    if (s == ROSE_OK) {
-        snprintf(line, sizeof line, "compiled in %.1f ms\n", now_ms() - from);
-        strbuf_adds(&full, line);
-        strbuf_adds(&full, log ? log : "");
-        if (full.failed) s = status_set(&k->error, ROSE_NO_MEMORY, "out of memory");
-        k->entry.log = full.p, k->entry.log_n = full.n;
-        k->origin = JIT_COMPILED;
+    if (worker && worker->fd >= 0)
+        jit_worker_call(worker, number, &r);
+    else
+        r.status = compile_here(jit, k, false, &r.cubin, &r.cubin_n, &r.log, &r.error);
+    if (r.status == ROSE_OK) {
+        strbuf_printf(&full, "compiled in %.1f ms\n%s", now_ms() - from, r.log ? r.log : "");
+        if (full.failed) r.status = status_set(&r.error, ROSE_NO_MEMORY, "out of memory");
     }
-    free(log);
-    return s;
+    free(r.log);
+    k->error = r.error;
+    k->entry = (struct jit_cache_entry){r.cubin, r.cubin_n, full.p, full.n};
+    if (r.status == ROSE_OK)
+        k->origin = JIT_COMPILED;
+    else
+        jit_cache_entry_free(&k->entry);
+    return r.status;
 }
 
 struct waiting {
@@ -415,75 +441,125 @@ static bool published(void *arg)
     return from_cache(w->jit, w->kernel);
 }
 
-static enum rose_status make_ready(struct jit *jit, struct jit_kernel *k)
+/* Not found anywhere: compile, or wait for the process that does. */
+static enum rose_status make_ready(struct jit *jit, struct jit_kernel *k, int number,
+                                   struct jit_worker *worker)
 {
     struct rose_error why;
     struct jit_cache_id id = id_of(k);
     const char *root = jit->options.cache_dir;
     int fd = -1;
-    if (from_cache(jit, k) || from_bundles(jit, k)) return ROSE_OK;
-    if (!root || !*jit->nvrtc.path) return compile_kernel(jit, k);
+    if (!root || !*jit->nvrtc.path) return compile_kernel(jit, k, number, worker);
     jit_cache_lock(root, &id, LOCK_SECONDS, published, &(struct waiting){jit, k}, &fd);
+    enum rose_status s = ROSE_OK;
     if (k->origin == JIT_NOT_READY && !from_cache(jit, k)) {
-        enum rose_status s = compile_kernel(jit, k);
-        if (s != ROSE_OK) {
-            jit_cache_unlock(root, &id, fd);
-            return s;
+        s = compile_kernel(jit, k, number, worker);
+        if (s == ROSE_OK) {
+            jit_cache_sweep(root, &id);
+            if (store(root, k, &why) != ROSE_OK) say_unwritable(jit, why.message);
         }
-        jit_cache_sweep(root, &id);
-        if (store(root, k, &why) != ROSE_OK) say_unwritable(jit, why.message);
     }
     jit_cache_unlock(root, &id, fd);
-    return ROSE_OK;
+    return s;
 }
 
-/* ---- all of them ---- */
+/* ---- all of them ----
+ *
+ * Twice over the list, with threads: first what the caches have, then the rest by compile processes, one a
+ * thread. */
 
 struct batch {
     struct jit *jit;
     struct jit_kernel **kernels;
     int total, next, done, compiled;
+    bool compiling; /* the second time */
     double started;
     pthread_mutex_t lock;
 };
 
+struct batch_thread {
+    pthread_t thread;
+    struct batch *batch;
+    struct jit_worker worker;
+};
+
+static void finished(struct batch *b, struct jit_kernel *k)
+{
+    if (k->status == ROSE_OK) {
+        k->entries_count = jit_elf_entries((const uint8_t *)k->entry.cubin, k->entry.cubin_n, k->entries);
+        read_log(k);
+    } else {
+        k->origin = JIT_FAILED;
+    }
+    pthread_mutex_lock(&b->lock);
+    b->done++;
+    b->compiled += k->origin == JIT_COMPILED;
+    struct jit_progress p = {b->done, b->total, b->compiled, (now_ms() - b->started) * 1e-3, k};
+    if (b->jit->options.progress) b->jit->options.progress(b->jit->options.user, &p);
+    pthread_mutex_unlock(&b->lock);
+}
+
 static void *work(void *arg)
 {
-    struct batch *b = arg;
+    struct batch_thread *t = arg;
+    struct batch *b = t->batch;
     for (;;) {
         pthread_mutex_lock(&b->lock);
         int i = b->next < b->total ? b->next++ : -1;
         pthread_mutex_unlock(&b->lock);
         if (i < 0) return NULL;
         struct jit_kernel *k = b->kernels[i];
+        if (k->origin != JIT_NOT_READY) continue;
         double from = now_ms();
-        k->status = make_ready(b->jit, k);
-        k->ready_ms = now_ms() - from;
-        if (k->status == ROSE_OK) {
-            k->entries_count = jit_elf_entries((const uint8_t *)k->entry.cubin, k->entry.cubin_n, k->entries);
-            read_log(k);
-        } else {
-            k->origin = JIT_FAILED;
-        }
-        pthread_mutex_lock(&b->lock);
-        b->done++;
-        b->compiled += k->origin == JIT_COMPILED;
-        struct jit_progress p = {b->done, b->total, b->compiled, (now_ms() - b->started) * 1e-3, k};
-        if (b->jit->options.progress) b->jit->options.progress(b->jit->options.user, &p);
-        pthread_mutex_unlock(&b->lock);
+        if (b->compiling)
+            k->status = make_ready(b->jit, k, i, &t->worker);
+        else
+            k->status = from_cache(b->jit, k) || from_bundles(b->jit, k) ? ROSE_OK : ROSE_BUSY;
+        k->ready_ms += now_ms() - from;
+        if (k->status != ROSE_BUSY || b->compiling) finished(b, k);
     }
+}
+
+static void job(void *arg, int number, struct jit_result *r)
+{
+    struct batch *b = arg;
+    r->status = compile_raw(b->jit, b->kernels[number], false, &r->cubin, &r->cubin_n, &r->log, &r->error);
+}
+
+static void start_workers(struct batch *b, struct batch_thread *threads, int n)
+{
+    struct rose_error why;
+    if (load_compiler(b->jit, &why) != ROSE_OK) return; /* every kernel will say so */
+    pthread_mutex_lock(&in_process);
+    for (int i = 0; i < n; i++) jit_worker_start(&threads[i].worker, job, b);
+    pthread_mutex_unlock(&in_process);
+}
+
+static void run_threads(struct batch *b, struct batch_thread *threads, int n)
+{
+    int started = 1;
+    b->next = 0;
+    /* This thread works too; threads that do not start are no loss but time. */
+    while (started < n && pthread_create(&threads[started].thread, NULL, work, &threads[started]) == 0)
+        started++;
+    work(&threads[0]);
+    for (int i = 1; i < started; i++) pthread_join(threads[i].thread, NULL);
 }
 
 static enum rose_status run_batch(struct batch *b, struct rose_error *err)
 {
-    int want = b->jit->options.threads > 0 ? b->jit->options.threads : workers_cores(), started = 0;
-    if (want > b->total) want = b->total;
-    pthread_t *threads = calloc((size_t)want, sizeof *threads);
+    int cores = b->jit->options.threads > 0 ? b->jit->options.threads : workers_cores(), left = 0;
+    int n = ROSE_MIN(cores, b->total);
+    struct batch_thread *threads = calloc((size_t)n, sizeof *threads);
     if (!threads) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    /* This thread works too; threads that do not start are no loss but time. */
-    while (started < want - 1 && pthread_create(&threads[started], NULL, work, b) == 0) started++;
-    work(b);
-    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < n; i++) threads[i].batch = b, threads[i].worker.fd = -1;
+    run_threads(b, threads, n);
+    for (int i = 0; i < b->total; i++) left += b->kernels[i]->origin == JIT_NOT_READY;
+    n = ROSE_MIN(cores, left);
+    b->compiling = true;
+    if (n > 1) start_workers(b, threads, n);
+    if (n > 0) run_threads(b, threads, n);
+    for (int i = 0; i < n; i++) jit_worker_stop(&threads[i].worker);
     free(threads);
     return ROSE_OK;
 }
@@ -581,7 +657,7 @@ enum rose_status jit_print_ptx(struct jit *jit, const struct jit_kernel *k, stru
 {
     char *text, *log;
     size_t n;
-    enum rose_status s = compile(jit, k, true, &text, &n, &log, err);
+    enum rose_status s = compile_here(jit, k, true, &text, &n, &log, err);
     if (s == ROSE_OK && !strbuf_adds(out, text)) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
     free(text);
     free(log);
