@@ -148,7 +148,7 @@ enum rose_status op_matmul(struct program *program, const struct op_matmul *op, 
                   offsetof(struct matmul_params, part) + (size_t)i * sizeof(struct matmul_part) + offsetof(struct matmul_part, y));
         l.cost.bytes_per[op->x.rows] += (op->accumulate ? 8.0 : 4.0) * part->weight->n;
     }
-    program_buffer_id work = program_buffer(program, "matmul.work", matmul_work_bytes(&p, workers_count(program->device->workers)));
+    program_buffer_id work = program_buffer(program, "matmul.work", matmul_plan(&p, workers_count(program->device->workers)));
     program_use(&l, work, PROGRAM_WRITE, offsetof(struct matmul_params, work));
     program_add(program, &l);
     return ROSE_OK;

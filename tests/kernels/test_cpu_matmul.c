@@ -90,7 +90,7 @@ static float *product_run(const struct product *p, int rows, int threads, bool d
     memset(y, 0xFF, floats * sizeof *y); /* NaN */
     struct matmul_params params = {.x = p->x, .parts = 1, .x_stride = p->k, .max_rows = rows, .rows_extent = EXTENT_ROWS, .alpha = 1, .deterministic = deterministic};
     params.part[0] = (struct matmul_part){p->weight, y + GUARD, NULL, stride};
-    size_t bytes = matmul_work_bytes(&params, threads);
+    size_t bytes = matmul_plan(&params, threads);
     params.work = malloc(bytes);
     memset(params.work, 0xFF, bytes);
     struct extents e = {{1, rows, 1, 1}};
@@ -116,6 +116,27 @@ static double product_error(const struct product *p, const float *y, int rows)
         double e = fabs((double)y[i] - p->want[i]) / (p->size[i] + 1e-30);
         if (!(e <= worst)) worst = e == e ? e : 1e30;
     }
+    return worst;
+}
+
+/* The same against the sums of unrounded activations. */
+static double product_error_float(const struct product *p, const float *y, int rows)
+{
+    size_t n = (size_t)p->n, k = (size_t)p->k;
+    float *w = malloc(n * k * sizeof(float));
+    dtype_decode(p->dtype, p->source, w, n * k);
+    double worst = 0;
+    for (size_t r = 0; r < (size_t)rows; r += 5)
+        for (size_t o = 0; o < n; o++) {
+            double want = 0, size = 1e-30;
+            for (size_t i = 0; i < k; i++) {
+                double v = (double)p->x[r * k + i] * (double)w[o * k + i];
+                want += v, size += fabs(v);
+            }
+            double e = fabs((double)y[r * n + o] - want) / size;
+            if (!(e <= worst)) worst = e == e ? e : 1e30;
+        }
+    free(w);
     return worst;
 }
 
@@ -179,6 +200,34 @@ TEST(formats)
     cpu_isa_select("auto", &err);
 }
 
+/* Many rows, bf16 allowed: on AMX weights and activations are rounded to bfloat16, each by at most 2^-9 of its size. Elsewhere
+ * nothing changes. */
+TEST(many_rows)
+{
+    struct rose_error err = {0};
+    enum { ROWS = 75 };
+    for (int isa = CPU_ISA_AVX512; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+        CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+        for (int d = 0; d < WEIGHT_DTYPES; d++)
+            for (int which = 0; which < 3; which++) {
+                enum dtype t = weight_dtypes[d];
+                struct product p = product_make(t, which == 1 ? 16 : 83, shape_k(t, which) * 2, ROWS);
+                float *y = product_run(&p, ROWS, 1, false), *z = product_run(&p, ROWS, 3, false), *exact = product_run(&p, ROWS, 2, true);
+                CHECK(!memcmp(y, z, y_bytes(&p, ROWS)));
+                bool bf16 = isa == CPU_ISA_AMX && t != DTYPE_F32 && t != DTYPE_F16;
+                CHECK(bf16 == (memcmp(y, exact, y_bytes(&p, ROWS)) != 0));
+                double e = product_error_float(&p, y, ROWS);
+                /* int8 activations: half a step of max|x| / 127 in each, x up to 8 where most are below 1 */
+                bool good = e < (bf16 ? 0x1p-8 + 0x1p-16 : block_format(t) ? 0.08 : 2e-6);
+                if (!good) fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(t)->name, p.k, cpu_isa_name((enum cpu_isa)isa), e);
+                CHECK(good);
+                free(y), free(z), free(exact);
+                product_free(&p);
+            }
+    }
+    cpu_isa_select("auto", &err);
+}
+
 /* A row's bits depend neither on the number of rows nor on that of threads. */
 TEST(rows_and_threads)
 {
@@ -231,6 +280,9 @@ TEST(odd_activations)
 
 TEST(refused)
 {
+#ifdef ROSE_TEST_AMX
+    CHECK(cpu_isa_available(CPU_ISA_AMX) == cpu_isa_available(CPU_ISA_AVX512)); /* tiles are emulated */
+#endif
     struct cpu_weight w;
     CHECK(!cpu_weight_init(DTYPE_I32, 16, 32, NULL, &w));
     CHECK(!cpu_weight_init(DTYPE_Q4_1, 16, 33, NULL, &w));
@@ -241,4 +293,4 @@ TEST(refused)
     CHECK_INT(cpu_isa_select("sse9", &err), ROSE_INVALID);
 }
 
-TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(rows_and_threads), CASE(odd_activations), CASE(refused))
+TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(many_rows), CASE(rows_and_threads), CASE(odd_activations), CASE(refused))

@@ -31,14 +31,18 @@ static struct layout layout_of(const struct matmul_params *p)
         matmul_acts_need(&l.acts, &p->part[i].weight);
         l.scales = ROSE_MAX(l.scales, matmul_scale_bytes(&p->part[i].weight));
     }
-    l.shared = (size_t)p->max_rows * matmul_acts_row(&l.acts);
+    /* the bf16 path uses the same memory: whole tiles of 16 rows, 64 bytes a row and block */
+    l.shared = size_round_up((size_t)p->max_rows, MATMUL_TILE) * matmul_acts_row(&l.acts);
     l.own_acts = OWN_ROWS * matmul_acts_row(&l.acts);
     l.own = l.own_acts + 2 * (l.scales + MATMUL_OUT_FLOATS * sizeof(float));
+    if (p->amx) l.own = ROSE_MAX(l.own, size_round_up(matmul_amx_scratch(&p->part[0].weight), MATMUL_ALIGN));
     return l;
 }
 
-size_t matmul_work_bytes(const struct matmul_params *p, int workers)
+size_t matmul_plan(struct matmul_params *p, int workers)
 {
+    p->amx = cpu_isa() == CPU_ISA_AMX && !p->deterministic;
+    for (int i = 0; i < p->parts; i++) p->amx = p->amx && matmul_amx_takes(&p->part[i].weight);
     struct layout l = layout_of(p);
     return l.shared + (size_t)workers * l.own + MATMUL_ALIGN;
 }
@@ -66,6 +70,13 @@ static void prepare(const struct run *r, struct worker *w)
     if (!alone) worker_barrier(w);
 }
 
+static struct matmul_finish finish_of(const struct matmul_params *p, int part, size_t group)
+{
+    size_t first = group * CPU_GROUP;
+    const float *bias = p->part[part].bias, *up_bias = p->gated ? p->part[1].bias : NULL;
+    return (struct matmul_finish){bias ? bias + first : NULL, up_bias ? up_bias + first : NULL, p->activation, p->accumulate, p->alpha};
+}
+
 /* Rows [from, to) of one group of out-features. */
 static void run_group(const struct run *r, int part, size_t group, int32_t from, int32_t to)
 {
@@ -73,8 +84,7 @@ static void run_group(const struct run *r, int part, size_t group, int32_t from,
     const struct matmul_part *a = &p->part[part], *up = p->gated ? &p->part[1] : NULL;
     size_t first = group * CPU_GROUP, stride = (size_t)a->y_stride;
     int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)a->weight.n - first);
-    struct matmul_finish finish = {a->bias ? a->bias + first : NULL, up && up->bias ? up->bias + first : NULL, p->activation,
-                                   p->accumulate, p->alpha};
+    struct matmul_finish finish = finish_of(p, part, group);
     matmul_expand(r->kernels, &a->weight, group, r->scales[0]);
     if (up) matmul_expand(r->kernels, &up->weight, group, r->scales[1]);
     for (int32_t row = from; row < to;) {
@@ -85,6 +95,51 @@ static void run_group(const struct run *r, int part, size_t group, int32_t from,
         row += height;
     }
 }
+
+#if defined(__x86_64__)
+struct amx_part {
+    const struct run *r;
+    int part;
+};
+
+static void amx_finish(void *context, size_t group, int32_t row, int rows, const float *out, const float *up)
+{
+    const struct amx_part *a = context;
+    struct matmul_finish finish = finish_of(a->r->p, a->part, group);
+    const struct matmul_part *part = &a->r->p->part[a->part];
+    size_t first = group * CPU_GROUP, stride = (size_t)part->y_stride;
+    int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)part->weight.n - first);
+    a->r->kernels->finish(&finish, out, up, rows, cols, part->y + (size_t)row * stride + first, stride);
+}
+
+/* All rows on AMX: pairs of groups (of one weight, or of gate and up) are dealt out. */
+static void run_amx(const struct run *r, void *acts, void *scratch, struct worker *w)
+{
+    const struct matmul_params *p = r->p;
+    size_t tile_bytes = (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES * MATMUL_TILE, row, end, stride = (size_t)p->x_stride;
+    worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
+    for (; row < end; row += MATMUL_TILE)
+        matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row), p->part[0].weight.k,
+                        (uint8_t *)acts + row / MATMUL_TILE * tile_bytes);
+    worker_barrier(w);
+    matmul_amx_begin();
+    int parts = p->gated ? 1 : p->parts;
+    size_t step = p->gated ? 1 : 2, units = 0, from, to, first = 0;
+    for (int i = 0; i < parts; i++) units += (cpu_weight_groups(&p->part[i].weight) + step - 1) / step;
+    worker_range(w, units, 1, &from, &to);
+    for (int i = 0; i < parts; i++) {
+        const struct cpu_weight *weight = &p->part[i].weight;
+        size_t groups = cpu_weight_groups(weight), here = (groups + step - 1) / step;
+        size_t b = ROSE_MAX(from, first), e = ROSE_MIN(to, first + here);
+        struct amx_part context = {r, i};
+        if (b < e)
+            matmul_amx_run(&(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
+                                                    ROSE_MIN((e - first) * step, groups), acts, r->rows, scratch, amx_finish, &context});
+        first += here;
+    }
+    matmul_amx_end();
+}
+#endif
 
 void matmul_run(const void *params, const struct extents *extents, struct worker *w)
 {
@@ -100,6 +155,12 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         r.scales[i] = (float *)(void *)(rest + (size_t)i * l.scales);
         r.out[i] = (float *)(void *)(rest + 2 * l.scales) + i * MATMUL_OUT_FLOATS;
     }
+#if defined(__x86_64__)
+    if (p->amx && matmul_amx_pays(&p->part[0].weight, r.rows)) {
+        run_amx(&r, work, own, w);
+        return;
+    }
+#endif
     prepare(&r, w);
 
     int parts = p->gated ? 1 : p->parts;

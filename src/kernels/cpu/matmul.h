@@ -84,16 +84,17 @@ struct matmul_part {
 
 struct matmul_params {
     const float *x; /* [rows, k], row r at r * x_stride */
-    void *work;     /* matmul_work_bytes */
+    void *work;     /* matmul_plan says how many bytes */
     struct matmul_part part[MATMUL_PARTS];
     int32_t parts, x_stride, max_rows;
     int32_t rows_extent; /* enum extent */
     enum matmul_activation activation;
     float alpha;
     bool gated, accumulate, deterministic;
+    bool amx; /* matmul_plan: many rows take the bf16 path */
 };
-/* Bytes of work memory for a team of `workers`. */
-size_t matmul_work_bytes(const struct matmul_params *p, int workers);
+/* Last step of recording: choose the path. Returns the bytes of work memory for a team of `workers`. */
+size_t matmul_plan(struct matmul_params *p, int workers);
 
 struct extents;
 struct worker;

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/matmul_epilogue.h"
+#include "kernels/cpu/matmul_unpack.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
@@ -12,60 +13,6 @@
 #endif
 
 enum { PREFETCH = 2048 }; /* bytes ahead in the weight's stream */
-
-INLINE __m512i load(const uint8_t *p, int vector) { return _mm512_loadu_si512(p + 64 * vector); }
-
-/* The quads of a block as unsigned codes, 16 rows a vector. */
-INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m512i table, __m512i q[8])
-{
-    const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4), bit4 = _mm512_set1_epi8(16),
-                  bits45 = _mm512_set1_epi8(48);
-    if (kernel == CPU_K8) {
-        UNROLL
-        for (int j = 0; j < 8; j++) q[j] = load(p, j);
-        return;
-    }
-    if (kernel == CPU_K2M || kernel == CPU_K3) {
-        UNROLL
-        for (int j = 0; j < 8; j++) q[j] = _mm512_and_si512(_mm512_srli_epi16(load(p, j / 4), j % 4 * 2), low2);
-        if (kernel == CPU_K3) {
-            __m512i h = load(p, 2);
-            UNROLL
-            for (int j = 0; j < 8; j++) {
-                __m512i b = j < 2 ? _mm512_slli_epi16(h, 2 - j) : _mm512_srli_epi16(h, j - 2);
-                q[j] = _mm512_ternarylogic_epi32(q[j], b, bit2, 0xF8); /* q | b & bit */
-            }
-        }
-        return;
-    }
-    UNROLL
-    for (int j = 0; j < 4; j++) {
-        __m512i v = load(p, j);
-        q[j] = _mm512_and_si512(v, low4);
-        q[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
-    }
-    if (kernel == CPU_KT) {
-        UNROLL
-        for (int j = 0; j < 8; j++) q[j] = _mm512_shuffle_epi8(table, q[j]);
-    }
-    if (kernel == CPU_K5 || kernel == CPU_K5M) {
-        __m512i h = load(p, 4);
-        UNROLL
-        for (int j = 0; j < 8; j++) {
-            __m512i b = j < 4 ? _mm512_slli_epi16(h, 4 - j) : _mm512_srli_epi16(h, j - 4);
-            q[j] = _mm512_ternarylogic_epi32(q[j], b, bit4, 0xF8);
-        }
-    }
-    if (kernel == CPU_K6) {
-        UNROLL
-        for (int j = 0; j < 8; j++) {
-            __m512i h = load(p, 4 + j / 4);
-            const int t = j % 4 * 2;
-            __m512i b = t < 4 ? _mm512_slli_epi16(h, 4 - t) : _mm512_srli_epi16(h, t - 4);
-            q[j] = _mm512_ternarylogic_epi32(q[j], b, bits45, 0xF8);
-        }
-    }
-}
 
 INLINE __m512i broadcast_i32(const uint8_t *p) { return _mm512_set1_epi32(*(const int32_t *)(const void *)p); }
 INLINE __m512 broadcast_f32(const uint8_t *p) { return _mm512_set1_ps(*(const float *)(const void *)p); }
@@ -97,7 +44,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
         __m512i q[8];
         UNROLL
         for (int v = 0; v < code_bytes; v += 64) _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
-        unpack(kernel, codes, table, q);
+        unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
             const int which = halves == 1 ? 0 : 1 + half;

@@ -2,7 +2,7 @@
 #ifndef ROSE_KERNELS_CPU_MATMUL_INNER_H
 #define ROSE_KERNELS_CPU_MATMUL_INNER_H
 
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_amx.h"
 
 enum { MATMUL_ALIGN = 64, MATMUL_OUT_FLOATS = MATMUL_TILE * CPU_GROUP };
 
@@ -35,6 +35,14 @@ static inline void matmul_acts_tile(const struct matmul_acts *a, const struct ma
 {
     if (a->int_row) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
     if (a->float_row) matmul_tile_float(x, stride, height, k, (float *)(void *)(a->floats + row * a->float_row));
+}
+
+/* From how many rows on the bf16 path is the faster one: decoding a panel costs as much as multiplying about 20 rows by
+ * vectors; BF16 weights need no decoding. */
+enum { MATMUL_AMX_FROM = 24, MATMUL_AMX_FROM_BF16 = 8 };
+static inline bool matmul_amx_pays(const struct cpu_weight *w, int32_t rows)
+{
+    return rows >= (w->format->kernel == CPU_BF16 ? MATMUL_AMX_FROM_BF16 : MATMUL_AMX_FROM);
 }
 
 /* Bytes that matmul_expand needs for a weight: a group's scales as float32. */

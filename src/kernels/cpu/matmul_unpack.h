@@ -1,0 +1,70 @@
+/* The quads of a block of weight codes (weight.h) in 512-bit registers: for the AVX-512 and AMX files. */
+#ifndef ROSE_KERNELS_CPU_MATMUL_UNPACK_H
+#define ROSE_KERNELS_CPU_MATMUL_UNPACK_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/weight.h"
+
+#define UNPACK_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNPACK_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNPACK_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+UNPACK_INLINE __m512i unpack_load(const uint8_t *p, int vector) { return _mm512_loadu_si512(p + 64 * vector); }
+
+/* The quads of a block as unsigned codes, 16 rows a vector. */
+UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, __m512i table, __m512i q[8])
+{
+    const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4), bit4 = _mm512_set1_epi8(16),
+                  bits45 = _mm512_set1_epi8(48);
+    if (kernel == CPU_K8) {
+        UNPACK_UNROLL
+        for (int j = 0; j < 8; j++) q[j] = unpack_load(p, j);
+        return;
+    }
+    if (kernel == CPU_K2M || kernel == CPU_K3) {
+        UNPACK_UNROLL
+        for (int j = 0; j < 8; j++) q[j] = _mm512_and_si512(_mm512_srli_epi16(unpack_load(p, j / 4), j % 4 * 2), low2);
+        if (kernel == CPU_K3) {
+            __m512i h = unpack_load(p, 2);
+            UNPACK_UNROLL
+            for (int j = 0; j < 8; j++) {
+                __m512i b = j < 2 ? _mm512_slli_epi16(h, 2 - j) : _mm512_srli_epi16(h, j - 2);
+                q[j] = _mm512_ternarylogic_epi32(q[j], b, bit2, 0xF8); /* q | b & bit */
+            }
+        }
+        return;
+    }
+    UNPACK_UNROLL
+    for (int j = 0; j < 4; j++) {
+        __m512i v = unpack_load(p, j);
+        q[j] = _mm512_and_si512(v, low4);
+        q[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low4);
+    }
+    if (kernel == CPU_KT) {
+        UNPACK_UNROLL
+        for (int j = 0; j < 8; j++) q[j] = _mm512_shuffle_epi8(table, q[j]);
+    }
+    if (kernel == CPU_K5 || kernel == CPU_K5M) {
+        __m512i h = unpack_load(p, 4);
+        UNPACK_UNROLL
+        for (int j = 0; j < 8; j++) {
+            __m512i b = j < 4 ? _mm512_slli_epi16(h, 4 - j) : _mm512_srli_epi16(h, j - 4);
+            q[j] = _mm512_ternarylogic_epi32(q[j], b, bit4, 0xF8);
+        }
+    }
+    if (kernel == CPU_K6) {
+        UNPACK_UNROLL
+        for (int j = 0; j < 8; j++) {
+            __m512i h = unpack_load(p, 4 + j / 4);
+            const int t = j % 4 * 2;
+            __m512i b = t < 4 ? _mm512_slli_epi16(h, 4 - t) : _mm512_srli_epi16(h, t - 4);
+            q[j] = _mm512_ternarylogic_epi32(q[j], b, bits45, 0xF8);
+        }
+    }
+}
+
+#endif
