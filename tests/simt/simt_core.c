@@ -254,7 +254,7 @@ static void block_start(struct block *b, uint32_t linear)
     simt_mbarriers_free(b);
     b->copies = 0;
     memset(b->barriers, 0, sizeof b->barriers);
-    memset(b->group_op, 0, sizeof b->group_op);
+    simt_warpgroups_free(b);
     size_t used = SIMT_SHARED_WINDOW;
     memset(b->window, 0xff, used);
     size_t stack = g->l.stack_bytes;
@@ -501,6 +501,7 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
         free(g->slot[s].fibers);
         simt_mbarriers_free(&g->slot[s]);
         free(g->slot[s].mbars);
+        simt_warpgroups_free(&g->slot[s]);
     }
     for (uint32_t c = 0; c < g->slots / g->cluster_size; c++) {
         vc_drop(g->clusters[c].vc);

@@ -136,5 +136,20 @@ void simt_tma_load(void *shared, const struct tensor_map *map, int rank, const i
                    uint32_t blocks);
 void simt_tma_store(const struct tensor_map *map, int rank, const int32_t c[5], const void *shared, bool add);
 
+/* ---- matrix instructions ---- */
+enum simt_type { SIMT_BF16, SIMT_F16, SIMT_E4M3, SIMT_E5M2, SIMT_S8, SIMT_E2M1 };
+enum simt_scale { SIMT_SCALE_NONE, SIMT_SCALE_UE4M3_4, SIMT_SCALE_UE8M0_2, SIMT_SCALE_UE8M0_1 };
+void simt_ldmatrix(uint32_t *r, const void *row, int tiles, bool trans);
+void simt_stmatrix(void *row, const uint32_t *r, int tiles, bool trans);
+/* sparse: 0, or 1 + selector. d: float[4], int32_t[4] for S8. */
+void simt_mma(void *d, const uint32_t *a, const uint32_t *b, enum simt_type ta, enum simt_type tb,
+              uint32_t sparse, uint32_t meta, enum simt_scale scale, uint32_t sa, uint32_t sb);
+void simt_wgmma_fence(void);
+void simt_wgmma_commit(void);
+void simt_wgmma_wait(uint32_t pending);
+void simt_setmaxnreg(uint32_t n);
+void simt_wgmma(void *d, int n, enum simt_type type, int accumulate, const uint32_t *a, uint64_t desc_a,
+                uint64_t desc_b, int trans_a, int trans_b, uint32_t sparse, uint32_t meta);
+
 #pragma GCC visibility pop
 #endif

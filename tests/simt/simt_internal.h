@@ -101,7 +101,7 @@ struct fiber {
     uint32_t cp_count, cp_capacity, cp_group; /* group: number of the group being filled */
     struct bulk_op *bulk;                     /* simt_tma.c: stores of this thread, oldest first */
     uint32_t bulk_count, bulk_capacity, bulk_group;
-    void *wgmma;             /* simt_wgmma.c */
+    bool wgmma_fenced;       /* simt_wgmma.c */
     bool polled;             /* yielded from a poll */
     const void *waits_on;    /* mbarrier or cluster it is blocked on */
     uint64_t cluster_ticket; /* generation that cluster_wait waits for, 0: no arrival pending */
@@ -129,8 +129,8 @@ struct block {
     unsigned char *window;
     struct cell *cells; /* SIMT_SHARED_WINDOW of them */
     struct cluster *cluster;
-    void *group_op[SIMT_MAX_THREADS / 128]; /* warpgroup operations in progress (simt_wgmma.c) */
-    struct mbarrier *mbars;                 /* [SIMT_MBARS] */
+    struct warpgroup *groups[SIMT_MAX_THREADS / 128]; /* simt_wgmma.c */
+    struct mbarrier *mbars;                           /* [SIMT_MBARS] */
     uint32_t mbar_count;
     uint32_t copies; /* asynchronous copies into this block's shared memory that are under way */
     void *tmem;      /* simt_tcgen05.c */
@@ -275,6 +275,19 @@ struct block *simt_mbarrier_block(struct mbarrier *m);
 uint32_t simt_mbarrier_agent(struct mbarrier *m);
 void simt_mbarriers_free(struct block *b);
 void simt_bulk_thread_exit(struct fiber *f);
+void simt_warpgroups_free(struct block *b);
+
+/* ---- matrices ---- */
+#define SIMT_K_MAX 128
+int simt_type_bits(enum simt_type t);
+double simt_decode(enum simt_type t, uint32_t code);
+uint32_t simt_element(const uint32_t *regs, enum simt_type t,
+                      int index); /* element `index` of packed registers */
+/* The row of sparse A spread out: compressed[k / 2] to full[k] by metadata nibbles (group g: nibbles[g]). */
+void simt_spread(double *full, const double *compressed, const uint8_t *nibbles, int k, enum simt_type t,
+                 const void *pc);
+/* Where the metadata nibble of (row of 16, group) is: lane and shift. */
+void simt_meta_place(enum simt_type t, int row, int group, uint32_t selector, int *lane, int *shift);
 
 /* ---- asynchronous operations ---- */
 struct async_op {
