@@ -200,8 +200,10 @@ class Gguf:
             for _ in range(tensors):
                 name = self.string().decode()
                 shape = [self.number("Q") for _ in range(self.number("I"))]
-                self.number("I"), self.number("Q")
+                kind, _ = self.number("I"), self.number("Q")
                 names.add(name)
+                if name == "blk.0.ffn_up.weight":
+                    self.float = kind in (0, 1, 30)  # F32, F16, BF16
                 if len(shape) == 2:
                     matrices += shape[0] * shape[1]
                 if name == "token_embd.weight":
@@ -244,20 +246,37 @@ class Gguf:
         return 2 * self.body_products * prompt + attention + 2 * self.head_products
 
 
-def measure_limits(threads):
+def measure_limits(threads, limits):
+    """Raises the figures in `limits`: what the machine did once, it can do. Called between models."""
     source = os.path.join(HERE, "limits.c")
     with tempfile.TemporaryDirectory() as folder:
         binary = os.path.join(folder, "limits")
         subprocess.run([os.environ.get("CC", "cc"), "-O3", "-pthread", source, "-o", binary], check=True)
-        return {n: json.loads(subprocess.run([binary, str(n), "0.5"], check=True, capture_output=True).stdout)
-                for n in sorted({1, threads})}
+        for n in sorted({1, threads}):
+            out = subprocess.run([binary, str(n), "0.3"], check=True, capture_output=True).stdout
+            for key, value in json.loads(out).items():
+                limits.setdefault(n, {})[key] = max(value, limits.get(n, {}).get(key, 0))
 
 
-PEAKS = {  # per --isa, the instruction that can do the most for block formats
-    "amx": ("amx_int8_gop_s", "amx_bf16_gop_s"),
-    "avx512": ("avx512_vnni_gop_s", "avx512_fma_gop_s"),
-    "avx2": ("avx2_int8_gop_s", "avx2_fma_gop_s"),
+def show_limits(limits):
+    for n, values in limits.items():
+        print(f"limits, {n} thread(s): " + ", ".join(f"{k} {v}" for k, v in values.items() if k != "threads"))
+
+
+PEAKS = {  # per --isa, for block formats and for float weights: the instruction that can do the most
+    ("amx", False): ("amx_int8_gop_s",),
+    ("amx", True): ("amx_bf16_gop_s",),
+    ("avx512", False): ("avx512_vnni_gop_s", "avx512_fma_gop_s"),
+    ("avx512", True): ("avx512_bf16_gop_s", "avx512_fma_gop_s"),
+    ("avx2", False): ("avx2_int8_gop_s", "avx2_fma_gop_s"),
+    ("avx2", True): ("avx2_fma_gop_s",),
 }
+
+
+def peak(limits, isa, model):
+    """(operations per second, the instruction's name) or (None, "")."""
+    found = [(limits[k] * 1e9, k.removesuffix("_gop_s")) for k in PEAKS[isa, model.float] if k in limits]
+    return max(found, default=(None, ""))
 
 
 def cpu_flags():
@@ -292,19 +311,15 @@ def rows(peer, rose, threads, flags, limits, corpus):
     def decode_limit(n, batch=1):
         def f(model):
             memory = limits[n]["read_96m_gb_s"] * 1e9 / model.bytes * batch
-            peak = next((limits[n][k] for k in PEAKS[best] if k in limits[n]), None)
-            if peak is None:
-                return memory, "memory"
-            work = peak * 1e9 / (2 * (model.body_products + model.head_products))
-            return min((memory, "memory"), (work, "operations"))
+            rate, what = peak(limits[n], best, model)
+            work = rate / (2 * (model.body_products + model.head_products)) if rate else memory
+            return min((memory, "memory"), (work, what))
         return f
 
     def prefill_limit(n, prompt, isa):
         def f(model):
-            for key in PEAKS[isa]:
-                if key in limits[n]:
-                    return limits[n][key] * 1e9 / model.operations(prompt) * prompt, key.replace("_gop_s", "")
-            return None, ""
+            rate, what = peak(limits[n], isa, model)
+            return rate and rate / model.operations(prompt) * prompt, what
         return f
 
     out = []
@@ -477,7 +492,7 @@ def main():
     machine = a.machine or machine_name(a.threads)
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
                             check=False).stdout.strip()
-    limits = measure_limits(a.threads)
+    limits = {}
     folder = tempfile.mkdtemp(prefix="rose-bench-")
     table = []
     try:
@@ -488,10 +503,9 @@ def main():
             return 0
         todo = [r for r in todo if re.search(a.rows, r.key) and (corpus or r.key != "tokenise")]
         print(f"machine {machine}, {a.rounds} rounds, load {os.getloadavg()[0]:.1f} at the start")
-        for n, values in limits.items():
-            print(f"limits, {n} thread(s): " + ", ".join(f"{k} {v}" for k, v in values.items() if k != "threads"))
         print("\n| model | what | peer | rose | ratio | target | met | limit | rose at |\n|---|---|---|---|---|---|---|---|---|")
         for number, path in enumerate(paths):
+            measure_limits(a.threads, limits)
             model = Gguf(path)
             name = os.path.basename(path).removesuffix(".gguf")
             for row in todo:
@@ -525,9 +539,11 @@ def main():
                     "rose_min": figures["rose"] and f"{min(figures['rose']):.4g}" or "",
                     "rose_max": figures["rose"] and f"{max(figures['rose']):.4g}" or "",
                 })
+        print()
+        show_limits(limits)
         if rose:
             size = os.path.getsize(a.rose) / 1e6
-            print(f"\nrose itself: {size:.2f} MB on disk (target: under 5)")
+            print(f"rose itself: {size:.2f} MB on disk (target: under 5)")
         if a.check_ids and corpus:
             print("\n" + check_ids(peer, rose, a.check_ids, paths[0], corpus))
     except KeyboardInterrupt:
