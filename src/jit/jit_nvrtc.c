@@ -13,6 +13,7 @@
 const char *const jit_nvrtc_flags[] = {
     "--std=c++17", "--generate-line-info", "--ptxas-options=-v", /* registers and spills into the log */
     "-no-source-include",                                        /* no file of this machine may be included */
+    "--fmad=false", /* a * b + c rounds twice, as in tests/simt; kernels write fma_f32 where they mean one */
 };
 const size_t jit_nvrtc_flags_count = ROSE_COUNT(jit_nvrtc_flags);
 
