@@ -503,6 +503,9 @@ def main():
             return 0
         todo = [r for r in todo if re.search(a.rows, r.key) and (corpus or r.key != "tokenise")]
         print(f"machine {machine}, {a.rounds} rounds, load {os.getloadavg()[0]:.1f} at the start")
+        if os.getloadavg()[0] > 0.7:
+            print("  other programs are running: the peer's spinning threads lose far more by that than one figure "
+                  "shows (2 threads can fall below 1); measure again on a quiet machine", file=sys.stderr)
         print("\n| model | what | peer | rose | ratio | target | met | limit | rose at |\n|---|---|---|---|---|---|---|---|---|")
         for number, path in enumerate(paths):
             measure_limits(a.threads, limits)
