@@ -51,7 +51,7 @@ enum rose_status cuda_check(struct cuda_device *d, cu_result code, struct rose_e
     va_start(args, fmt);
     vsnprintf(call, sizeof call, fmt, args);
     va_end(args);
-    if (!cuda_api_sticky(code)) return cuda_api_error(&d->api, code, err, "%s", call);
+    if (!cuda_api_sticky(code) || !d->stream) return cuda_api_error(&d->api, code, err, "%s", call);
     struct strbuf flight = {.limit = 600};
     name_flight(d, &flight);
     d->failure_status =

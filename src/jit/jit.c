@@ -672,6 +672,37 @@ void jit_print_compiler(const struct jit *jit, struct strbuf *out)
         strbuf_printf(out, "none; looked in %s", jit->nvrtc.looked);
 }
 
+void jit_print_kernels(struct jit *jit, struct strbuf *out)
+{
+    static const char *const origins[] = {"not ready", "compiled", "cache", "bundle", "failed"};
+    strbuf_printf(out, "%-20s %-8s %5s %7s %6s %6s %8s %8s  %-9s %s\n", "function", "arch", "regs", "shared",
+                  "stack", "spills", "bytes", "compile", "from", "constants");
+    pthread_mutex_lock(&jit->compile_lock);
+    for (const struct jit_kernel *k = jit->kernels; k; k = k->next) {
+        for (int i = 0; i < k->entries_count || i == 0; i++) {
+            const struct jit_entry *e = &k->entries[i];
+            if (i < k->entries_count)
+                strbuf_printf(out, "%-20s %-8s %5d %7lld %6lld %6lld %8zu %6.0fms  ", e->name, k->arch,
+                              e->registers, (long long)e->shared_bytes, (long long)e->stack_bytes,
+                              (long long)ROSE_MAX(e->spill_stores, e->spill_loads), k->entry.cubin_n,
+                              k->compile_ms);
+            else
+                strbuf_printf(out, "%-20s %-8s %5s %7s %6s %6s %8s %8s  ", k->kernel, k->arch, "", "", "", "",
+                              "", "");
+            strbuf_printf(out, "%-9s", origins[k->origin]);
+            for (int c = 0; c < k->count; c++) strbuf_printf(out, " %s", k->constants[c]);
+            strbuf_addc(out, '\n');
+        }
+    }
+    pthread_mutex_unlock(&jit->compile_lock);
+}
+
+void jit_print_progress(const struct jit_progress *p, struct strbuf *out)
+{
+    strbuf_printf(out, "kernels %d/%d, %d compiled, %.1f s: %s", p->done, p->total, p->compiled, p->seconds,
+                  p->kernel->kernel);
+}
+
 bool jit_list(int i, struct str *kernel, struct str *arches)
 {
     static const char below[] = "kernels/cuda/";

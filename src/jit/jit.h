@@ -93,6 +93,12 @@ enum rose_status jit_function(const struct jit_kernel *kernel, struct device *de
  * entries written. */
 enum rose_status jit_export(struct jit *jit, const char *dir, int *count, struct rose_error *err);
 
+/* A table of all kernels: constants, registers, shared memory, stack, spills, bytes, compile time, where it
+ * came from. */
+void jit_print_kernels(struct jit *jit, struct strbuf *out);
+/* "kernels 12/40, 3 compiled, 0.4 s: rmsnorm" */
+void jit_print_progress(const struct jit_progress *progress, struct strbuf *out);
+
 /* The closure's text with #line marks; PTX (needs NVRTC). */
 enum rose_status jit_print_source(const struct jit_kernel *kernel, struct strbuf *out,
                                   struct rose_error *err);

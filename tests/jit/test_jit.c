@@ -91,7 +91,11 @@ static void on_message(void *user, const char *line)
 static void on_progress(void *user, const struct jit_progress *p)
 {
     (void)user;
+    struct strbuf line = {0};
     CHECK(p->done >= 1 && p->done <= p->total && p->kernel);
+    jit_print_progress(p, &line);
+    CHECK(!strncmp(line.p, "kernels ", 8) && strstr(line.p, " compiled, ") != NULL);
+    strbuf_free(&line);
     progress_++;
 }
 
@@ -159,6 +163,10 @@ TEST(all_architectures)
         printf("add for %-7s %6.1f ms, %zu bytes, %d registers\n", info.arch, info.compile_ms,
                info.cubin_bytes, info.entries[0].registers);
     }
+    jit_print_kernels(jit, &text);
+    printf("%s", text.p);
+    CHECK(strstr(text.p, "compiled  FACTOR=2 OFFSET=0x1.8p+1f\n") != NULL);
+    strbuf_free(&text);
     CHECK_OK(jit_print_ptx(jit, k[2], &text, &err), err);
     CHECK(text.p && strstr(text.p, ".target sm_90a") && strstr(text.p, ".visible .entry add("));
     strbuf_free(&text);
@@ -685,6 +693,7 @@ TEST(hostile_elf)
 
 int main(int argc, char **argv)
 {
+    setvbuf(stdout, NULL, _IOLBF, 0); /* forked children must not print it again */
     if (argc == 4 && !strcmp(argv[1], "--warm")) return warm_main(argv);
     static const struct test_case cases[] = {CASE(all_architectures),
                                              CASE(keys),
