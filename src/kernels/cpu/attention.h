@@ -19,6 +19,8 @@ enum {
     ATTENTION_TILE = 64,   /* tokens */
     ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
+    ATTENTION_HALF_ROWS = 192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
+    ATTENTION_HALF_LEAST = 32, /* items of fewer rows are computed in float32 */
 };
 
 /* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by scale log2 e,
@@ -48,6 +50,18 @@ struct attention_kernels {
     void (*transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld);
 };
 
+/* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s. */
+struct attention_half_kernels {
+    void (*queries)(const float *q, int32_t rows, int32_t d, int32_t d32, uint16_t *out);
+    void (*load_k)(enum dtype dtype, const uint8_t *block_k, int32_t d, int32_t d32, uint16_t *out);
+    void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out, int32_t ld);
+    /* Token blocks [b0, b1) of the tile. */
+    void (*scores)(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32, int32_t b0, int32_t b1);
+    void (*softmax)(const struct attention_softmax *s, uint16_t *weights);
+    void (*values)(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld, int32_t b0, int32_t b1);
+    void (*begin)(void), (*end)(void); /* around an item */
+};
+
 typedef void attention_kernel(const void *params, const struct extents *extents, struct worker *w);
 /* The kernel for the instruction set in use (isa.h). */
 attention_kernel *attention_cpu(void);
@@ -64,6 +78,7 @@ extern const struct attention_kernels attention_kernels_portable;
 #if defined(__x86_64__)
 attention_kernel attention_avx2, attention_avx512;
 extern const struct attention_kernels attention_kernels_avx2, attention_kernels_avx512;
+extern const struct attention_half_kernels attention_half_bf16, attention_half_amx;
 #endif
 
 #endif

@@ -16,6 +16,7 @@
 
 struct walk {
     const struct attention_kernels *f;
+    const struct attention_half_kernels *half; /* NULL: float32 only */
     const struct attention_params *p;
     struct kv_layout layout;
     int32_t seqs, group, part_heads, parts,
@@ -25,6 +26,8 @@ struct walk {
     /* scratch of this worker */
     float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes;
     int32_t *position, *lo, *hi;
+    uint16_t *half_q, *half_k, *half_v, *half_weights;
+    int32_t d32; /* head_dim in whole 32s */
 };
 
 struct item {
@@ -44,7 +47,8 @@ static size_t carve(size_t *at, size_t bytes)
 static size_t walk_scratch(struct walk *w, char *base)
 {
     const struct attention_params *p = w->p;
-    size_t at = 0, rows = ATTENTION_ROWS, ld = (size_t)w->ld, d = (size_t)p->head_dim;
+    size_t at = 0, rows = w->half ? ATTENTION_HALF_ROWS : ATTENTION_ROWS, ld = (size_t)w->ld,
+           d = (size_t)p->head_dim;
 #define PLACE(field, count)                                   \
     do {                                                      \
         size_t here = carve(&at, (count) * sizeof *w->field); \
@@ -64,17 +68,38 @@ static size_t walk_scratch(struct walk *w, char *base)
     PLACE(position, rows);
     PLACE(lo, rows);
     PLACE(hi, rows);
+    if (w->half) {
+        PLACE(half_q, rows * (size_t)w->d32);
+        PLACE(half_k, ATTENTION_TILE * (size_t)w->d32);
+        PLACE(half_v, ATTENTION_TILE * ld);
+        PLACE(half_weights, rows * ATTENTION_TILE);
+    }
 #undef PLACE
     return at;
 }
 
+/* bfloat16 products, where the cache is no more exact than that by much and the machine has them; float32
+ * multiply-adds are faster than AVX512-BF16 on the machines that have AMX too. */
+static const struct attention_half_kernels *half_of(const struct attention_params *p)
+{
+    if (p->deterministic || p->bidirectional || p->cache_dtype == DTYPE_F32) return NULL;
+#if defined(__x86_64__)
+    if (cpu_isa() >= CPU_ISA_AMX) return &attention_half_amx;
+    if (cpu_isa() == CPU_ISA_AVX512 && !cpu_isa_available(CPU_ISA_AMX) &&
+        __builtin_cpu_supports("avx512bf16"))
+        return &attention_half_bf16;
+#endif
+    return NULL;
+}
+
 static struct walk walk_of(const struct attention_kernels *f, const struct attention_params *p, int32_t seqs)
 {
-    struct walk w = {.f = f, .p = p, .seqs = seqs, .group = p->heads / p->kv_heads};
+    struct walk w = {.f = f, .p = p, .seqs = seqs, .group = p->heads / p->kv_heads, .half = half_of(p)};
+    w.d32 = (p->head_dim + 31) / 32 * 32;
     w.ld = (p->value_dim + 15) / 16 * 16;
     w.part_heads = w.group < ATTENTION_ROWS ? w.group : ATTENTION_ROWS;
     w.parts = (w.group + w.part_heads - 1) / w.part_heads;
-    w.tile_rows = ATTENTION_ROWS / w.part_heads;
+    w.tile_rows = (w.half ? ATTENTION_HALF_ROWS : ATTENTION_ROWS) / w.part_heads;
     w.seq_rows = p->seq_rows;
     w.seq_length = p->seq_length;
     w.page_table = p->page_table;
@@ -152,6 +177,11 @@ static void reset(float *m, float *l, float *acc, size_t rows, size_t ld)
     memset(acc, 0, rows * ld * sizeof(float));
 }
 
+static bool item_half(const struct walk *w, const struct item *it)
+{
+    return w->half && it->rows * it->heads >= ATTENTION_HALF_LEAST;
+}
+
 /* The item's query rows, scaled, side by side: row-major (query row, head). */
 static void item_queries(const struct walk *w, const struct item *it)
 {
@@ -166,6 +196,40 @@ static void item_queries(const struct walk *w, const struct item *it)
             for (int32_t x = 0; x < d; x++) *out++ = row[(int64_t)h * d + x] * scale;
         }
     }
+    if (item_half(w, it)) w->half->queries(w->q, it->rows * it->heads, d, w->d32, w->half_q);
+}
+
+/* The block of 16 tokens that holds `token`, NULL when its page is gone. */
+static const uint8_t *block_of(const struct walk *w, const struct item *it, int64_t token)
+{
+    int32_t page = w->page_table[(int64_t)it->seq * w->p->table_stride + token / w->p->page_tokens];
+    if (page < 0) return NULL;
+    return (const uint8_t *)w->p->pool +
+           kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(token % w->p->page_tokens));
+}
+
+/* As tile_load, in bfloat16. Values are loaded in pairs of blocks, because a tile of weights spans 32 tokens.
+ */
+static uint32_t tile_load_half(const struct walk *w, const struct item *it, int64_t t0, int32_t begin,
+                               int32_t end)
+{
+    const struct attention_params *p = w->p;
+    uint32_t present = 0;
+    int32_t b0 = begin / KV_BLOCK, b1 = (end + KV_BLOCK - 1) / KV_BLOCK;
+    for (int32_t b = b0 / 2 * 2; b < (b1 + 1) / 2 * 2; b++) {
+        int32_t c0 = b * KV_BLOCK;
+        uint16_t *v = w->half_v + (size_t)c0 * (size_t)w->ld;
+        const uint8_t *block = b >= b0 && b < b1 ? block_of(w, it, t0 + c0) : NULL;
+        if (!block) {
+            memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof *v);
+            continue;
+        }
+        w->half->load_k(w->layout.dtype, block, p->head_dim, w->d32, w->half_k + (size_t)c0 * (size_t)w->d32);
+        w->half->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim,
+                        ROSE_MAX(begin - c0, 0), ROSE_MIN(end - c0, KV_BLOCK), v, w->ld);
+        present |= 1u << b;
+    }
+    return present;
 }
 
 /* Load columns [begin, end) of the tile that starts at token t0. Blocks of pages that are gone clear their
@@ -188,14 +252,11 @@ static uint32_t tile_load(const struct walk *w, const struct item *it, int64_t t
             present |= 1u << b;
             continue;
         }
-        int64_t token = t0 + c0;
-        int32_t page = w->page_table[(int64_t)it->seq * p->table_stride + token / p->page_tokens];
-        if (page < 0) {
+        const uint8_t *block = block_of(w, it, t0 + c0);
+        if (!block) {
             memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof(float));
             continue;
         }
-        const uint8_t *block = (const uint8_t *)p->pool +
-                               kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(token % p->page_tokens));
         w->f->kv->load_k(w->layout.dtype, block, p->head_dim, w->kt + c0, ATTENTION_TILE);
         w->f->kv->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim, lo, hi, v, w->ld);
         present |= 1u << b;
@@ -203,10 +264,10 @@ static uint32_t tile_load(const struct walk *w, const struct item *it, int64_t t
     return present;
 }
 
-static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
+/* Which columns of the tile at t0 each row sees, and all of them together; false: none. */
+static bool tile_range(const struct walk *w, const struct item *it, int64_t t0, int32_t *begin, int32_t *end)
 {
-    const struct attention_params *p = w->p;
-    int32_t rows = it->rows * it->heads, begin = ATTENTION_TILE, end = 0;
+    *begin = ATTENTION_TILE, *end = 0;
     for (int32_t i = 0; i < it->rows; i++) {
         int64_t lo, hi, at;
         row_sees(w, it->seq, it->row0 - w->seq_rows[it->seq] + i, &lo, &hi, &at);
@@ -216,22 +277,53 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
             int32_t r = i * it->heads + h;
             w->lo[r] = a, w->hi[r] = b, w->position[r] = (int32_t)(at - t0);
         }
-        if (a < b) begin = ROSE_MIN(begin, a), end = ROSE_MAX(end, b);
+        if (a < b) *begin = ROSE_MIN(*begin, a), *end = ROSE_MAX(*end, b);
     }
-    if (begin >= end) return;
-    uint32_t present = tile_load(w, it, t0, begin, end);
-    int32_t c0 = begin / KV_BLOCK * KV_BLOCK, c1 = (end + KV_BLOCK - 1) / KV_BLOCK * KV_BLOCK;
-    w->f->product(w->q, p->head_dim, w->kt + c0, ATTENTION_TILE, w->scores + c0, ATTENTION_TILE, rows,
-                  p->head_dim, c1 - c0, false);
-    for (int32_t b = c0 / KV_BLOCK; b < c1 / KV_BLOCK; b++) {
+    return *begin < *end;
+}
+
+/* Scores of blocks [b0, b1) whose page is gone. */
+static void tile_hide(const struct walk *w, int32_t rows, int32_t b0, int32_t b1, uint32_t present)
+{
+    for (int32_t b = b0; b < b1; b++) {
         if (present >> b & 1) continue;
         for (int32_t r = 0; r < rows; r++)
             for (int32_t c = 0; c < KV_BLOCK; c++)
                 w->scores[r * ATTENTION_TILE + b * KV_BLOCK + c] = -INFINITY;
     }
-    struct attention_softmax s = {
-        w->scores,   w->acc,     w->m, w->l,  w->lo,        w->hi, p->alibi ? w->slopes : NULL,
-        w->position, p->softcap * LOG2_E, rows, w->ld, p->value_dim, begin, end};
+}
+
+static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
+{
+    const struct attention_params *p = w->p;
+    int32_t rows = it->rows * it->heads, begin, end;
+    if (!tile_range(w, it, t0, &begin, &end)) return;
+    bool half = item_half(w, it);
+    uint32_t present = half ? tile_load_half(w, it, t0, begin, end) : tile_load(w, it, t0, begin, end);
+    int32_t b0 = begin / KV_BLOCK, b1 = (end + KV_BLOCK - 1) / KV_BLOCK, c0 = b0 * KV_BLOCK;
+    struct attention_softmax s = {.scores = w->scores,
+                                  .acc = w->acc,
+                                  .maximum = w->m,
+                                  .sum = w->l,
+                                  .lo = w->lo,
+                                  .hi = w->hi,
+                                  .slopes = p->alibi ? w->slopes : NULL,
+                                  .position = w->position,
+                                  .softcap = p->softcap * LOG2_E,
+                                  .rows = rows,
+                                  .acc_ld = w->ld,
+                                  .begin = begin,
+                                  .end = end};
+    if (half) {
+        w->half->scores(w->half_q, w->half_k, w->scores, rows, w->d32, b0, b1);
+        tile_hide(w, rows, b0, b1, present);
+        w->half->softmax(&s, w->half_weights);
+        w->half->values(w->half_weights, w->half_v, w->acc, rows, w->ld, b0, b1);
+        return;
+    }
+    w->f->product(w->q, p->head_dim, w->kt + c0, ATTENTION_TILE, w->scores + c0, ATTENTION_TILE, rows,
+                  p->head_dim, (b1 - b0) * KV_BLOCK, false);
+    tile_hide(w, rows, b0, b1, present);
     w->f->softmax(&s);
     w->f->product(w->scores + begin, ATTENTION_TILE, w->v + (size_t)begin * (size_t)w->ld, w->ld, w->acc,
                   w->ld, rows, end - begin, w->ld, true);
@@ -240,11 +332,15 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
 /* Chunk c of the item (absolute) into w->m, l, acc. */
 static void chunk_run(const struct walk *w, const struct item *it, int64_t c)
 {
-    reset(w->m, w->l, w->acc, (size_t)(it->rows * it->heads), (size_t)w->ld);
+    size_t rows = (size_t)(it->rows * it->heads);
+    bool half = item_half(w, it);
+    reset(w->m, w->l, w->acc, rows, (size_t)w->ld);
+    if (half) w->half->begin();
     int64_t begin = ROSE_MAX(it->begin, c * ATTENTION_CHUNK),
             end = ROSE_MIN(it->end, (c + 1) * ATTENTION_CHUNK);
     for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE)
         tile_run(w, it, t0);
+    if (half) w->half->end();
 }
 
 static void item_finish(const struct walk *w, const struct item *it)

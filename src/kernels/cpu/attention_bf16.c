@@ -1,0 +1,95 @@
+/* Attention tiles in bfloat16 by dot-product instructions (AVX512-BF16), float32 accumulators. */
+#if defined(__AVX512BF16__)
+#include "kernels/cpu/elementwise_vec.h"
+#include "kernels/cpu/attention_half_body.h"
+
+/* One pair of a row, in all lanes. */
+VEC_INLINE __m512bh half_pair(const uint16_t *p)
+{
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return (__m512bh)_mm512_set1_epi32(x);
+}
+
+/* R rows, four vectors of 16 columns each: B(j, x) is the address of vector j of pair x; LAST leaves out
+ * columns past `wide`. */
+#define HALF_BLOCK(R, NV, B)                                                                          \
+    do {                                                                                              \
+        __m512 acc[R][NV];                                                                            \
+        VEC_UNROLL                                                                                    \
+        for (int i = 0; i < R; i++) VEC_UNROLL                                                        \
+        for (int j = 0; j < NV; j++) acc[i][j] = accumulate ? vload(c + i * ldc + 16 * j) : vset1(0); \
+        for (int32_t x = x0; x < x1; x++) {                                                           \
+            __m512bh row[NV];                                                                         \
+            VEC_UNROLL                                                                                \
+            for (int j = 0; j < NV; j++) row[j] = (__m512bh)_mm512_loadu_si512(B);                    \
+            VEC_UNROLL                                                                                \
+            for (int i = 0; i < R; i++) {                                                             \
+                __m512bh s = half_pair(a + i * lda + 2 * x);                                          \
+                VEC_UNROLL                                                                            \
+                for (int j = 0; j < NV; j++) acc[i][j] = _mm512_dpbf16_ps(acc[i][j], s, row[j]);      \
+            }                                                                                         \
+        }                                                                                             \
+        VEC_UNROLL                                                                                    \
+        for (int i = 0; i < R; i++) VEC_UNROLL                                                        \
+        for (int j = 0; j < NV; j++) vstore(c + i * ldc + 16 * j, acc[i][j]);                         \
+    } while (0)
+
+/* Vectors j are `step` elements apart, pairs `ldb`. */
+#define HALF_FN(R, NV)                                                                                \
+    static void half_block_##R##_##NV(const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, \
+                                      int64_t step, float *c, int64_t ldc, int32_t x0, int32_t x1,    \
+                                      bool accumulate)                                                \
+    {                                                                                                 \
+        HALF_BLOCK(R, NV, b + x * ldb + j * step);                                                    \
+    }
+#define HALF_ROWS(FN, NV) FN(1, NV) FN(2, NV) FN(3, NV) FN(4, NV) FN(5, NV) FN(6, NV)
+HALF_ROWS(HALF_FN, 4)
+HALF_ROWS(HALF_FN, 1)
+
+typedef void half_block(const uint16_t *, int64_t, const uint16_t *, int64_t, int64_t, float *, int64_t,
+                        int32_t, int32_t, bool);
+
+/* c[rows, 16 n] (+)= a b over pairs [x0, x1). */
+static void half_product(const uint16_t *a, int64_t lda, const uint16_t *b, int64_t ldb, int64_t step,
+                         float *c, int64_t ldc, int32_t rows, int32_t n, int32_t x0, int32_t x1,
+                         bool accumulate)
+{
+#define ENTRY(R, NV) half_block_##R##_##NV,
+    static half_block *const wide[] = {HALF_ROWS(ENTRY, 4)}, *const narrow[] = {HALF_ROWS(ENTRY, 1)};
+#undef ENTRY
+    for (int32_t j = 0; j < n;) {
+        half_block *const *table = n - j >= 4 ? wide : narrow;
+        for (int32_t i = 0; i < rows;) {
+            int32_t left = rows - i, r = left >= 12 || left == 6 ? 6 : left > 6 ? (left + 1) / 2 : left;
+            table[r - 1](a + i * lda, lda, b + j * step, ldb, step, c + i * ldc + 16 * j, ldc, x0, x1,
+                         accumulate);
+            i += r;
+        }
+        j += n - j >= 4 ? 4 : 1;
+    }
+}
+
+static void half_scores(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32,
+                        int32_t b0, int32_t b1)
+{
+    int64_t block = (int64_t)d32 * KV_BLOCK;
+    half_product(q, d32, k + b0 * block, 2 * KV_BLOCK, block, scores + b0 * KV_BLOCK, ATTENTION_TILE, rows,
+                 b1 - b0, 0, d32 / 2, false);
+}
+
+static void half_values(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
+                        int32_t b0, int32_t b1)
+{
+    half_product(weights, ATTENTION_TILE, v, 2 * (int64_t)ld, 2 * KV_BLOCK, acc, ld, rows, ld / KV_BLOCK,
+                 b0 * KV_BLOCK / 2, b1 * KV_BLOCK / 2, true);
+}
+
+static void half_nothing(void) {}
+
+const struct attention_half_kernels attention_half_bf16 = {half_queries, half_load_k,  half_load_v,
+                                                           half_scores,  half_softmax, half_values,
+                                                           half_nothing, half_nothing};
+#else
+typedef int attention_bf16_unused; /* other architectures */
+#endif
