@@ -8,6 +8,9 @@
 
 const struct cli_command cli_commands[] = {
     CLI_RUN_COMMAND,
+    CLI_TOKENIZE_COMMAND,
+    CLI_RENDER_COMMAND,
+    CLI_BENCH_COMMAND,
 };
 const size_t cli_commands_count = ROSE_COUNT(cli_commands);
 

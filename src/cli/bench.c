@@ -1,0 +1,163 @@
+/* rose bench MODEL: throughput and latency of a whole model. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+
+static struct {
+    int64_t prompt, gen, batch, repeat;
+    bool json;
+} o;
+
+static const struct option options[] = {
+    {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "512", 1, 1 << 24, "prompt tokens of each sequence", &o.prompt},
+    {"gen", 'g', OPTION_INT, NULL, "G", NULL, "128", 0, 1 << 24, "new tokens of each sequence", &o.gen},
+    {"batch", 'b', OPTION_INT, NULL, "B", NULL, "1", 1, 4096, "sequences at once", &o.batch},
+    {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
+    {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
+    CLI_COMMON_OPTIONS,
+};
+
+size_t cli_bench_options(const struct option **out)
+{
+    *out = options;
+    return ROSE_COUNT(options);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+struct round {
+    double ttft, prefill, decode; /* seconds: first token of the first sequence, all prompts, all later tokens */
+};
+
+/* Random ids, different in every round and sequence, so that no prefix is shared and nothing is cached. */
+static void random_prompt(int32_t *ids, int64_t n, int32_t vocabulary, uint64_t *state)
+{
+    for (int64_t i = 0; i < n; i++) {
+        *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+        ids[i] = (int32_t)((*state >> 33) % (uint64_t)vocabulary);
+    }
+}
+
+static enum rose_status submit_all(struct rose_engine *e, int32_t *ids, int32_t vocabulary, uint64_t *state, struct rose_error *err)
+{
+    struct rose_request r;
+    rose_request_init(&r);
+    r.kind = ROSE_REQUEST_TOKENS;
+    r.tokens = ids;
+    r.tokens_count = (size_t)o.prompt;
+    r.max_tokens = (int)o.gen;
+    r.sampling.ignore_eos = true;
+    for (int64_t b = 0; b < o.batch; b++) {
+        uint64_t id;
+        random_prompt(ids, o.prompt, vocabulary, state);
+        ROSE_TRY(rose_submit(e, &r, &id, err));
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status run_round(struct rose_engine *e, int32_t *ids, int32_t vocabulary, uint64_t *state, struct round *out, struct rose_error *err)
+{
+    struct rose_event events[256];
+    int64_t prompts = 0, finals = 0;
+    double first = 0, prefilled = 0, began = now();
+    ROSE_TRY(submit_all(e, ids, vocabulary, state, err));
+    while (finals < o.batch) {
+        size_t n = rose_events(e, events, ROSE_COUNT(events), -1);
+        double t = now();
+        for (size_t i = 0; i < n; i++) {
+            if (events[i].kind == ROSE_EVENT_PROMPT && ++prompts == o.batch) prefilled = t;
+            if (events[i].kind == ROSE_EVENT_TOKEN && !first) first = t;
+            if (events[i].kind != ROSE_EVENT_FINAL) continue;
+            finals++;
+            if (events[i].finish == ROSE_FINISH_ERROR) return status_set(err, events[i].status, "%s", events[i].message ? events[i].message : "a request failed");
+        }
+    }
+    double end = now();
+    *out = (struct round){(first ? first : end) - began, prefilled - began, end - prefilled};
+    return ROSE_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(const struct round *rounds, int64_t n, size_t member)
+{
+    double v[1000];
+    for (int64_t i = 0; i < n; i++) memcpy(&v[i], (const char *)&rounds[i] + member, sizeof *v);
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static void print(const struct rose_model_info *info, const char *device, const struct round *rounds)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double prefill = median(rounds, o.repeat, offsetof(struct round, prefill)), decode = median(rounds, o.repeat, offsetof(struct round, decode));
+    double ttft = median(rounds, o.repeat, offsetof(struct round, ttft));
+    double prefill_rate = (double)(o.prompt * o.batch) / prefill, decode_rate = o.gen > 1 ? (double)((o.gen - 1) * o.batch) / decode : 0;
+    double peak = (double)usage.ru_maxrss / 1024;
+    if (o.json) {
+        struct strbuf b = {0};
+        strbuf_adds(&b, "{\"model\":");
+        json_add_str(&b, str_of(info->name));
+        strbuf_adds(&b, ",\"device\":");
+        json_add_str(&b, str_of(device));
+        strbuf_printf(&b, ",\"prompt\":%lld,\"gen\":%lld,\"batch\":%lld,\"prefill_tok_s\":%.3f,\"decode_tok_s\":%.3f,\"ttft_s\":%.6f,\"load_s\":%.6f,\"peak_rss_mb\":%.2f}\n",
+                      (long long)o.prompt, (long long)o.gen, (long long)o.batch, prefill_rate, decode_rate, ttft, info->load_seconds, peak);
+        fwrite(b.p, 1, b.n, stdout);
+        strbuf_free(&b);
+        return;
+    }
+    printf("%s (%s) on %s\n", info->name, info->weights_type, device);
+    printf("  prompt %lld, new %lld, batch %lld\n", (long long)o.prompt, (long long)o.gen, (long long)o.batch);
+    printf("  prefill      %10.1f tok/s\n", prefill_rate);
+    if (o.gen > 1) printf("  decode       %10.1f tok/s\n", decode_rate);
+    printf("  first token  %10.1f ms\n  load         %10.1f ms\n  peak memory  %10.1f MiB\n", ttft * 1e3, info->load_seconds * 1e3, peak);
+}
+
+static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
+{
+    struct rose_model_info info;
+    struct round rounds[1000], warm;
+    uint64_t state = 42;
+    rose_engine_info(e->engine, &info);
+    int32_t *ids = malloc((size_t)o.prompt * sizeof *ids);
+    if (!ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
+    for (int64_t i = 0; s == ROSE_OK && i < o.repeat; i++) s = run_round(e->engine, ids, info.vocabulary, &state, &rounds[i], err);
+    free(ids);
+    if (s == ROSE_OK) print(&info, rose_device_name(e->device), rounds);
+    return s;
+}
+
+int cli_bench(const struct cli_command *self, int argc, char **argv)
+{
+    const char *words[1];
+    int count, status;
+    struct rose_error err = {0};
+    if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
+    if (!count) return cli_usage(self, "no MODEL is named");
+    cli_common.sequences = o.batch;
+    if (!cli_common.context) cli_common.context = o.prompt + o.gen + 1;
+    struct cli_engine e;
+    enum rose_status s = cli_open(words[0], false, &e, &err);
+    if (s == ROSE_OK) s = measure(&e, &err);
+    status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
+    cli_close(&e);
+    return status;
+}
