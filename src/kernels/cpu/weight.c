@@ -3,6 +3,12 @@
 #include <string.h>
 
 enum { ROWS = CPU_GROUP, VECTOR = 64 };
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
 
 /* IQ4_NL's and MXFP4's values + 128 (MXFP4: doubled, the scale is halved). */
 static const uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
@@ -57,30 +63,35 @@ static inline void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
 #define EACH_BYTE(mask) ((mask) * 0x01010101u)
 
 /* Quads of one row to (store) and from (fetch) the vectors of a block; p is the row's dword in the block's first vector. */
-static void store_low_nibbles(uint8_t *p, const uint32_t q[8])
+INLINE void store_low_nibbles(uint8_t *p, const uint32_t q[8])
 {
+    UNROLL
     for (int j = 0; j < 4; j++)
         store32(p + j * VECTOR, (q[j] & EACH_BYTE(15u)) | (q[j + 4] & EACH_BYTE(15u)) << 4);
 }
-static void store_pairs(uint8_t *p, const uint32_t q[8], int shift)
+INLINE void store_pairs(uint8_t *p, const uint32_t q[8], int shift)
 {
+    UNROLL
     for (int v = 0; v < 2; v++) {
         uint32_t w = 0;
+        UNROLL
         for (int t = 0; t < 4; t++) w |= (q[4 * v + t] >> shift & EACH_BYTE(3u)) << (2 * t);
         store32(p + v * VECTOR, w);
     }
 }
-static void store_bits(uint8_t *p, const uint32_t q[8], int shift)
+INLINE void store_bits(uint8_t *p, const uint32_t q[8], int shift)
 {
     uint32_t w = 0;
+    UNROLL
     for (int j = 0; j < 8; j++) w |= (q[j] >> shift & EACH_BYTE(1u)) << j;
     store32(p, w);
 }
 
-static void store_quads(enum cpu_kernel kernel, uint8_t *p, const uint32_t q[8])
+INLINE void store_quads(enum cpu_kernel kernel, uint8_t *p, const uint32_t q[8])
 {
     switch (kernel) {
     case CPU_K8:
+        UNROLL
         for (int j = 0; j < 8; j++) store32(p + j * VECTOR, q[j]);
         break;
     case CPU_K2M: store_pairs(p, q, 0); break;
@@ -135,8 +146,9 @@ static void fetch_quads(const struct cpu_format *f, const uint8_t *p, uint32_t q
 
 /* ---- reading the file's blocks; tensor/dtype.c draws them ---- */
 
-static void nibble_quads(const uint8_t *qs, uint32_t q[8])
+INLINE void nibble_quads(const uint8_t *qs, uint32_t q[8])
 {
+    UNROLL
     for (int j = 0; j < 4; j++) {
         uint32_t w = load32(qs + 4 * j);
         q[j] = w & EACH_BYTE(15u);
@@ -145,13 +157,14 @@ static void nibble_quads(const uint8_t *qs, uint32_t q[8])
 }
 
 /* Bits 4j…4j+3 of qh become the fifth bits of quad j. */
-static void fifth_bits(uint32_t qh, uint32_t q[8])
+INLINE void fifth_bits(uint32_t qh, uint32_t q[8])
 {
+    UNROLL
     for (int j = 0; j < 8; j++) q[j] |= ((qh >> (4 * j) & 15) * 0x00204081u & EACH_BYTE(1u)) << 4;
 }
 
 /* Quads of 32-column block g of a file block (g is 0 for formats of 32). */
-static void file_quads(enum dtype dtype, const uint8_t *b, int g, uint32_t q[8])
+INLINE void file_quads(enum dtype dtype, const uint8_t *b, int g, uint32_t q[8])
 {
     switch (dtype) {
     case DTYPE_Q4_0:
@@ -168,10 +181,12 @@ static void file_quads(enum dtype dtype, const uint8_t *b, int g, uint32_t q[8])
         fifth_bits(load32(b + 4), q);
         return;
     case DTYPE_Q8_0:
+        UNROLL
         for (int j = 0; j < 8; j++) q[j] = load32(b + 2 + 4 * j) ^ EACH_BYTE(128u);
         return;
     default: break;
     }
+    UNROLL
     for (int j = 0; j < 8; j++) {
         switch (dtype) {
         case DTYPE_Q2_K: q[j] = load32(b + 16 + g / 4 * 32 + 4 * j) >> (g % 4 * 2) & EACH_BYTE(3u); break;
@@ -193,14 +208,14 @@ static void file_quads(enum dtype dtype, const uint8_t *b, int g, uint32_t q[8])
 }
 
 /* Q4_K and Q5_K: six-bit scale and min of group j out of 12 bytes. */
-static void k_scale_min(const uint8_t *s, int j, uint8_t *scale, uint8_t *min)
+INLINE void k_scale_min(const uint8_t *s, int j, uint8_t *scale, uint8_t *min)
 {
     *scale = j < 4 ? s[j] & 63 : (uint8_t)((s[j + 4] & 15) | (s[j - 4] >> 6) << 4);
     *min = j < 4 ? s[j + 4] & 63 : (uint8_t)(s[j + 4] >> 4 | (s[j] >> 6) << 4);
 }
 
 /* One row's part of a record of scales: record[…][row]. */
-static void pack_scales(enum dtype dtype, const uint8_t *b, uint8_t *record, int row)
+INLINE void pack_scales(enum dtype dtype, const uint8_t *b, uint8_t *record, int row)
 {
     uint8_t *f16 = record + 2 * row, *tail = record + 2 * ROWS + row;
     switch (dtype) {
@@ -246,7 +261,14 @@ static void pack_scales(enum dtype dtype, const uint8_t *b, uint8_t *record, int
     }
 }
 
-static void pack_blocks(const struct cpu_weight *w, enum dtype dtype, const uint8_t *src, uint8_t *group, int row)
+/* Blocks of 32 in a block of the file. */
+INLINE int dtype_blocks(enum dtype dtype)
+{
+    return dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K || dtype == DTYPE_Q6_K || dtype == DTYPE_IQ4_XS ? 8 : 1;
+}
+
+/* Format and kernel are constants where this is inlined. */
+INLINE void pack_blocks(const struct cpu_weight *w, enum dtype dtype, enum cpu_kernel kernel, const uint8_t *src, uint8_t *group, int row)
 {
     const struct cpu_format *f = w->format;
     size_t bytes = dtype_info(dtype)->bytes;
@@ -254,35 +276,36 @@ static void pack_blocks(const struct cpu_weight *w, enum dtype dtype, const uint
     int records = cpu_weight_blocks(w) / f->blocks;
     for (int i = 0; i < records; i++, src += bytes, record += f->scale_bytes) {
         pack_scales(dtype, src, record, row);
-        for (int g = 0; g < f->blocks; g++, codes += f->code_bytes) {
+        UNROLL
+        for (int g = 0; g < dtype_blocks(dtype); g++, codes += f->code_bytes) {
             uint32_t q[8];
             file_quads(dtype, src, g, q);
-            store_quads(f->kernel, codes, q);
+            store_quads(kernel, codes, q);
         }
     }
 }
 
-/* The commonest formats: what lies in the file is already a block's order, four bytes at a time. */
-static void pack_simple(const struct cpu_weight *w, enum dtype dtype, const uint8_t *src, uint8_t *group, int row)
+static void pack_row(const struct cpu_weight *w, enum dtype dtype, const uint8_t *src, uint8_t *group, int row)
 {
-    uint8_t *codes = group + w->codes_at + 4 * row, *record = group + 2 * row;
-    int blocks = cpu_weight_blocks(w);
-    if (dtype == DTYPE_Q4_1)
-        for (int i = 0; i < blocks; i++, src += 20, codes += 256, record += 64) {
-            memcpy(record, src, 2);
-            memcpy(record + 32, src + 2, 2);
-            for (int j = 0; j < 4; j++) memcpy(codes + j * VECTOR, src + 4 + 4 * j, 4);
-        }
-    else if (dtype == DTYPE_Q8_0)
-        for (int i = 0; i < blocks; i++, src += 34, codes += 512, record += 32) {
-            memcpy(record, src, 2);
-            for (int j = 0; j < 8; j++) store32(codes + j * VECTOR, load32(src + 2 + 4 * j) ^ EACH_BYTE(128u));
-        }
-    else /* Q4_0, IQ4_NL */
-        for (int i = 0; i < blocks; i++, src += 18, codes += 256, record += 32) {
-            memcpy(record, src, 2);
-            for (int j = 0; j < 4; j++) memcpy(codes + j * VECTOR, src + 2 + 4 * j, 4);
-        }
+#define FORMAT(dtype, kernel) \
+    case dtype: pack_blocks(w, dtype, kernel, src, group, row); break
+    switch (dtype) {
+        FORMAT(DTYPE_Q4_0, CPU_K4);
+        FORMAT(DTYPE_Q4_1, CPU_K4M);
+        FORMAT(DTYPE_Q5_0, CPU_K5);
+        FORMAT(DTYPE_Q5_1, CPU_K5M);
+        FORMAT(DTYPE_Q8_0, CPU_K8);
+        FORMAT(DTYPE_IQ4_NL, CPU_KT);
+        FORMAT(DTYPE_MXFP4, CPU_KT);
+        FORMAT(DTYPE_Q2_K, CPU_K2M);
+        FORMAT(DTYPE_Q3_K, CPU_K3);
+        FORMAT(DTYPE_Q4_K, CPU_K4M);
+        FORMAT(DTYPE_Q5_K, CPU_K5M);
+        FORMAT(DTYPE_Q6_K, CPU_K6);
+        FORMAT(DTYPE_IQ4_XS, CPU_KT);
+    default: break;
+    }
+#undef FORMAT
 }
 
 static void pack_floats(const struct cpu_weight *w, const uint8_t *src, uint8_t *group, int row)
@@ -305,7 +328,6 @@ static void pack_floats(const struct cpu_weight *w, const uint8_t *src, uint8_t 
 void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data, size_t begin, size_t end)
 {
     size_t row_bytes = dtype_row_bytes(dtype, (size_t)w->k);
-    bool simple = dtype == DTYPE_Q4_1 || dtype == DTYPE_Q8_0 || dtype == DTYPE_Q4_0 || dtype == DTYPE_IQ4_NL;
     bool padded = w->format->kernel >= CPU_KERNELS && w->k % CPU_BLOCK;
     for (size_t g = begin; g < end; g++) {
         uint8_t *group = (uint8_t *)data + g * w->group_bytes;
@@ -314,8 +336,7 @@ void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *s
         for (int r = 0; r < rows; r++) {
             const uint8_t *src = (const uint8_t *)source + (g * ROWS + (size_t)r) * row_bytes;
             if (w->format->kernel >= CPU_KERNELS) pack_floats(w, src, group, r);
-            else if (simple) pack_simple(w, dtype, src, group, r);
-            else pack_blocks(w, dtype, src, group, r);
+            else pack_row(w, dtype, src, group, r);
         }
     }
 }
