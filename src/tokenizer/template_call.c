@@ -38,8 +38,9 @@ static bool push_dict(struct eval *e, struct args *args, size_t *cap, struct val
 
 bool template_eval_args(struct eval *e, const struct node *call, struct args *args)
 {
+    static struct value empty[1]; /* a place to point to; never written */
     size_t npos = 0, nkw = 0;
-    *args = (struct args){0};
+    *args = (struct args){.pos = empty};
     if (!call->args && !call->star && !call->starstar) return true;
     for (const struct node *arg = call->args; arg; arg = arg->next) arg->kind == N_KEYWORD ? nkw++ : npos++;
     if (!(args->pos = template_array(e, npos, sizeof *args->pos))) return false;
@@ -139,9 +140,7 @@ bool template_call(struct eval *e, struct value fn, struct args *args, struct va
     }
 }
 
-/* --- macros
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- macros --- */
 
 /* Takes a keyword out of args; V_MISSING when it is not there. */
 static struct value take_keyword(struct args *args, struct str name)
@@ -232,15 +231,14 @@ static bool run_macro(struct eval *e, const struct tmacro *macro, struct args *a
 
 bool template_call_macro(struct eval *e, const struct tmacro *macro, struct args *args, struct value *out)
 {
-    struct scope *scope = template_scope(e, macro->scope);
+    struct scope *scope = template_scope(e, macro->scope, macro->node->hidden);
     if (!scope || !template_enter(e)) return false;
     bool ok = run_macro(e, macro, args, scope, out);
     template_leave(e);
     return ok;
 }
 
-/* --- global functions
- * ------------------------------------------------------------------------------------------------------ */
+/* --- global functions --- */
 
 enum { MAX_RANGE = 100000 }; /* jinja2's sandbox has the same */
 

@@ -68,9 +68,7 @@ void *template_array(struct eval *e, size_t count, size_t size)
     return p;
 }
 
-/* --- names
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static bool find_variable(struct eval *e, const struct name *name, struct value *out)
 {
@@ -96,8 +94,7 @@ bool template_eval_lookup(struct eval *e, const struct name *name, struct value 
            template_value_undefined(e, value_of(V_MISSING), text, out);
 }
 
-/* --- expressions
- * -------------------------------------------------------------------------------------------------------- */
+/* --- expressions --- */
 
 static size_t list_length(const struct node *list)
 {

@@ -7,10 +7,16 @@
 
 #include <stdlib.h>
 
-struct scope *template_scope(struct eval *e, struct scope *parent)
+struct scope *template_scope(struct eval *e, struct scope *parent, const struct hidden *hidden)
 {
     struct scope *scope = TEMPLATE_NEW(e, struct scope);
-    if (scope) scope->parent = parent;
+    if (!scope) return NULL;
+    scope->parent = parent;
+    for (; hidden; hidden = hidden->next) {
+        if (e->globals[hidden->name->id].kind == V_MISSING) continue; /* nothing to hide */
+        if (!template_charge(e, 0) || !template_scope_set(e, scope, hidden->name, value_of(V_MISSING)))
+            return NULL;
+    }
     return scope;
 }
 
@@ -85,9 +91,7 @@ enum flow template_exec_captured(struct eval *e, const struct node *body, struct
     return flow;
 }
 
-/* --- loops
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- loops --- */
 
 /* Does the loop's filter take the item? The target is bound in a scope of its own. */
 static bool accepted(struct eval *e, struct tloop *loop, struct value item, bool *out)
@@ -96,7 +100,7 @@ static bool accepted(struct eval *e, struct tloop *loop, struct value item, bool
     struct value test;
     *out = true;
     if (!loop->node->c) return true;
-    if (!(e->scope = template_scope(e, loop->scope))) return false;
+    if (!(e->scope = template_scope(e, loop->scope, NULL))) return false;
     if (!template_exec_assign(e, loop->node->a, item) || !template_eval(e, loop->node->c, &test))
         return false;
     e->scope = outer;
@@ -116,7 +120,7 @@ static bool draw(struct eval *e, struct tloop *loop, struct value *out)
         if (!loop->filtered && !accepted(e, loop, item, &take)) return false;
         if (take) return *out = item, true;
     }
-    return true;
+    return template_value_iter_end(e, source);
 }
 
 static bool peek(struct eval *e, struct tloop *loop, struct value *out)
@@ -203,7 +207,7 @@ static enum flow run_body(struct eval *e, struct tloop *loop, const struct name 
     for (;;) {
         if (!template_loop_next(e, loop, &item, &done)) return FLOW_ERROR;
         if (done) return FLOW_NEXT;
-        if (!(e->scope = template_scope(e, loop->scope))) return FLOW_ERROR;
+        if (!(e->scope = template_scope(e, loop->scope, loop->node->hidden))) return FLOW_ERROR;
         if (!template_exec_assign(e, loop->node->a, item)) return FLOW_ERROR;
         if (!template_scope_set(e, e->scope, loop_name, (struct value){.kind = V_LOOP, .loop = loop}))
             return FLOW_ERROR;
@@ -232,7 +236,7 @@ static enum flow run_loop(struct eval *e, const struct node *node, struct scope 
     if (run_body(e, loop, loop_name ? loop_name : &unnamed, &ran) == FLOW_ERROR) return FLOW_ERROR;
     enum flow flow = FLOW_NEXT;
     if (!ran && node->orelse) {
-        if (!(e->scope = template_scope(e, around))) return FLOW_ERROR;
+        if (!(e->scope = template_scope(e, around, node->hidden_else))) return FLOW_ERROR;
         flow = template_exec(e, node->orelse); /* a break there belongs to the loop around */
     }
     e->scope = outer;
@@ -253,9 +257,7 @@ bool template_exec_recurse(struct eval *e, struct tloop *loop, struct value chil
     return ok && tbuild_end(e, &buffer, out);
 }
 
-/* --- statements
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- statements --- */
 
 static enum flow flow_of(bool ok)
 {
@@ -291,7 +293,7 @@ static bool filtered(struct eval *e, const struct node *filter, struct value tex
 /* The text of body through the filters; a break inside ends the body and is passed on. */
 static enum flow exec_filtered(struct eval *e, const struct node *node, struct value *out)
 {
-    struct scope *outer = e->scope, *inner = template_scope(e, outer);
+    struct scope *outer = e->scope, *inner = template_scope(e, outer, node->hidden);
     if (!inner) return FLOW_ERROR;
     enum flow flow = template_exec_captured(e, node->body, inner, out);
     if (flow != FLOW_NEXT) return flow;
@@ -303,7 +305,7 @@ static enum flow exec_filtered(struct eval *e, const struct node *node, struct v
 
 static enum flow exec_with(struct eval *e, const struct node *node)
 {
-    struct scope *outer = e->scope, *inner = template_scope(e, outer);
+    struct scope *outer = e->scope, *inner = template_scope(e, outer, node->hidden);
     if (!inner) return FLOW_ERROR;
     for (const struct node *set = node->args; set; set = set->next) {
         struct value value;
@@ -369,8 +371,8 @@ static enum flow exec_one(struct eval *e, const struct node *node)
     case N_CONTINUE: return FLOW_CONTINUE;
     case N_GENERATION:
     case N_BLOCK: {
-        struct scope *scope =
-                         template_scope(e, node->kind == N_GENERATION || node->flag ? e->scope : e->root),
+        struct scope *scope = template_scope(e, node->kind == N_GENERATION || node->flag ? e->scope : e->root,
+                                             node->hidden),
                      *outer = e->scope;
         if (!scope) return FLOW_ERROR;
         e->scope = scope;
@@ -398,9 +400,7 @@ enum flow template_exec(struct eval *e, const struct node *body)
     return flow;
 }
 
-/* --- rendering
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* --- rendering --- */
 
 static bool is_trusted(const char *const *trusted, struct str name)
 {
@@ -453,9 +453,10 @@ enum rose_status template_render(const struct template *template, const struct j
     static const struct template_options none = {0};
     const struct template_options *o = options ? options : &none;
     struct tbuild text = {0};
+    struct rose_error unasked;
     struct eval e = {
         .t = template,
-        .err = err,
+        .err = err ? err : &unasked,
         .out = &text,
         .now = o->now,
         .utc = o->utc,
@@ -469,7 +470,8 @@ enum rose_status template_render(const struct template *template, const struct j
                           "the variables of a chat template must be a JSON object, not a %s",
                           json_type_name(variables->type));
     arena_init(&e.arena, o->max_memory ? o->max_memory : (size_t)512 << 20);
-    if (bind_globals(&e, variables, o->trusted) && (e.root = e.scope = template_scope(&e, NULL)) &&
+    if (bind_globals(&e, variables, o->trusted) &&
+        (e.root = e.scope = template_scope(&e, NULL, template->hidden)) &&
         template_exec(&e, template->body) != FLOW_ERROR)
         collect(&e, &text, out);
     arena_free(&e.arena);

@@ -18,8 +18,7 @@ static bool flag(struct value v)
     return v.kind != V_MISSING && template_value_truth(v);
 }
 
-/* --- attribute paths: "a.b.0" or 3
- * ------------------------------------------------------------------------------------ */
+/* --- attribute paths: "a.b.0" or 3 --- */
 
 /* One step of the path; digits are an index. */
 static bool path_step(struct eval *e, struct value item, const struct tstring *path, size_t begin, size_t end,
@@ -72,9 +71,7 @@ static bool sort_key(struct eval *e, struct value item, struct value path, bool 
     return attribute(e, item, path, value_of(V_MISSING), out) && fold(e, *out, case_sensitive, out);
 }
 
-/* --- order
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- order --- */
 
 static bool copy_list(struct eval *e, struct value v, struct tlist **out)
 {
@@ -144,14 +141,33 @@ FILTER(filter_dictsort)
     return template_value_sort(e, list->items, keys, list->n, flag(c->p[2]));
 }
 
-FILTER(filter_unique)
+/* Filters that are generators in Python fill *out as far as they get; see template_iterator_lazy. */
+typedef bool lazy_fn(struct eval *e, struct call *c, struct tlist **out);
+
+static bool lazily(struct eval *e, struct call *c, lazy_fn *fn, struct value *out)
+{
+    uint32_t depth = e->depth;
+    struct tlist *list = NULL;
+    bool ok = fn(e, c, &list);
+    return template_iterator_lazy(e, ok, list, depth, out);
+}
+
+/* The elements of the operand, and an empty list with room for as many in *out. */
+static bool lazy_elements(struct eval *e, struct call *c, struct tlist **list, struct tlist **out)
+{
+    if (!template_value_elements(e, c->self, list) || !(*out = template_list_new(e, (*list)->n)))
+        return false;
+    (*out)->n = 0;
+    return true;
+}
+
+static bool unique(struct eval *e, struct call *c, struct tlist **out)
 {
     struct tlist *list, *result;
-    if (!template_value_elements(e, c->self, &list) || !(result = template_list_new(e, list->n)))
-        return false;
+    if (!lazy_elements(e, c, &list, out)) return false;
+    result = *out;
     struct tdict *seen = template_dict_new(e, 0);
     if (!seen) return false;
-    result->n = 0;
     for (size_t i = 0; i < list->n; i++) {
         struct value key, *found;
         if (!sort_key(e, list->items[i], c->p[1], flag(c->p[0]), &key) ||
@@ -161,7 +177,11 @@ FILTER(filter_unique)
         if (!template_dict_set(e, seen, key, key)) return false;
         result->items[result->n++] = list->items[i];
     }
-    return template_iterator(e, result, "generator", out);
+    return true;
+}
+FILTER(filter_unique)
+{
+    return lazily(e, c, unique, out);
 }
 
 static bool extreme(struct eval *e, struct call *c, enum token_type op, struct value *out)
@@ -233,8 +253,7 @@ FILTER(filter_reverse)
     return template_iterator(e, list, "list_reverseiterator", out);
 }
 
-/* --- picking and mapping
- * ------------------------------------------------------------------------------------------------------ */
+/* --- picking and mapping --- */
 
 /* The name in args->pos[at] and the arguments behind it. */
 static bool named(struct eval *e, struct call *c, size_t at, const struct callable *(*find)(struct str),
@@ -251,12 +270,13 @@ static bool named(struct eval *e, struct call *c, size_t at, const struct callab
     return true;
 }
 
-FILTER(filter_map)
+static bool map(struct eval *e, struct call *c, struct tlist **out)
 {
     struct tlist *list, *result;
     const struct callable *filter = NULL;
     struct args rest;
     struct value path = value_of(V_MISSING), fallback = value_of(V_MISSING);
+    if (!template_value_truth(c->self)) return (*out = template_list_new(e, 0)) != NULL;
     for (size_t i = 0; !c->args.npos && i < c->args.nkw; i++) {
         bool is_path = str_is(c->args.kw[i].name, "attribute");
         if (!is_path && !str_is(c->args.kw[i].name, "default"))
@@ -265,30 +285,34 @@ FILTER(filter_map)
     }
     if (path.kind == V_MISSING && !c->args.npos)
         return template_fail(e, "map needs a filter or an attribute");
-    if (!template_value_elements(e, c->self, &list) || !(result = template_list_new(e, list->n)))
-        return false;
+    if (!lazy_elements(e, c, &list, out)) return false;
     if (c->args.npos && !named(e, c, 0, template_filter, "filter", &filter, &rest)) return false;
-    for (size_t i = 0; i < list->n; i++) {
+    result = *out;
+    for (size_t i = 0; i < list->n; i++, result->n++) {
         if (!template_charge(e, 0)) return false;
         if (!(filter ? template_call_bound(e, filter, list->items[i], &rest, &result->items[i])
                      : attribute(e, list->items[i], path, fallback, &result->items[i])))
             return false;
     }
-    return template_iterator(e, result, "generator", out);
+    return true;
+}
+FILTER(filter_map)
+{
+    return lazily(e, c, map, out);
 }
 
-static bool pick(struct eval *e, struct call *c, bool keep, bool by_attribute, struct value *out)
+static bool pick(struct eval *e, struct call *c, bool keep, bool by_attribute, struct tlist **out)
 {
     struct tlist *list, *result;
     const struct callable *test = NULL;
     struct args rest;
     size_t at = by_attribute;
+    if (!template_value_truth(c->self)) return (*out = template_list_new(e, 0)) != NULL;
     if (by_attribute && !c->args.npos)
         return template_fail(e, "%s needs the name of an attribute", c->callable->name);
-    if (!template_value_elements(e, c->self, &list) || !(result = template_list_new(e, list->n)))
-        return false;
-    result->n = 0;
+    if (!lazy_elements(e, c, &list, out)) return false;
     if (list->n && c->args.npos > at && !named(e, c, at, template_test, "test", &test, &rest)) return false;
+    result = *out;
     for (size_t i = 0; i < list->n; i++) {
         struct value v = list->items[i];
         if (by_attribute && !attribute(e, v, c->args.pos[0], value_of(V_MISSING), &v)) return false;
@@ -296,29 +320,46 @@ static bool pick(struct eval *e, struct call *c, bool keep, bool by_attribute, s
         if (!template_charge(e, 0)) return false;
         if (template_value_truth(v) == keep) result->items[result->n++] = list->items[i];
     }
-    return template_iterator(e, result, "generator", out);
+    return true;
 }
-FILTER(filter_select)
+static bool select_(struct eval *e, struct call *c, struct tlist **out)
 {
     return pick(e, c, true, false, out);
 }
-FILTER(filter_reject)
+FILTER(filter_select)
+{
+    return lazily(e, c, select_, out);
+}
+static bool reject(struct eval *e, struct call *c, struct tlist **out)
 {
     return pick(e, c, false, false, out);
 }
-FILTER(filter_selectattr)
+FILTER(filter_reject)
+{
+    return lazily(e, c, reject, out);
+}
+static bool selectattr(struct eval *e, struct call *c, struct tlist **out)
 {
     return pick(e, c, true, true, out);
 }
-FILTER(filter_rejectattr)
+FILTER(filter_selectattr)
+{
+    return lazily(e, c, selectattr, out);
+}
+static bool rejectattr(struct eval *e, struct call *c, struct tlist **out)
 {
     return pick(e, c, false, true, out);
+}
+FILTER(filter_rejectattr)
+{
+    return lazily(e, c, rejectattr, out);
 }
 
 FILTER(filter_first)
 {
     struct titer *iter;
     if (!template_value_iter(e, c->self, &iter)) return false;
+    if (iter->at == iter->list->n && !template_value_iter_end(e, iter)) return false;
     if (iter->at == iter->list->n)
         return template_value_undefined_hint(e, "the sequence was empty, so it has no first item", out);
     *out = iter->list->items[iter->at++];
@@ -354,20 +395,24 @@ FILTER(filter_list)
     return true;
 }
 
-FILTER(filter_items)
+static bool items(struct eval *e, struct call *c, struct tlist **out)
 {
-    struct tlist *list;
-    if (c->self.kind == V_UNDEFINED)
-        return (list = template_list_new(e, 0)) && template_iterator(e, list, "generator", out);
+    struct args none = {0};
+    struct value view;
+    if (c->self.kind == V_UNDEFINED) return (*out = template_list_new(e, 0)) != NULL;
     if (c->self.kind != V_DICT)
         return template_fail(e, "items needs a dict, not a value of type '%s'", template_value_type(c->self));
-    struct args none = {0};
-    return template_call_bound(e, template_method(c->self, STR("items")), c->self, &none, out) &&
-           template_iterator(e, out->list, "generator", out);
+    if (!template_call_bound(e, template_method(c->self, STR("items")), c->self, &none, &view)) return false;
+    *out = view.list;
+    return true;
+}
+FILTER(filter_items)
+{
+    return lazily(e, c, items, out);
 }
 
 /* Lists of n elements, the last one filled up. */
-FILTER(filter_batch)
+static bool batch(struct eval *e, struct call *c, struct tlist **out)
 {
     int64_t n;
     struct tlist *list, *result;
@@ -386,11 +431,16 @@ FILTER(filter_batch)
         for (size_t i = 0; i < want; i++) part->items[i] = i < have ? list->items[begin + i] : c->p[1];
         result->items[count++] = (struct value){.kind = V_LIST, .list = part};
     }
-    return template_iterator(e, result, "generator", out);
+    *out = result;
+    return true;
+}
+FILTER(filter_batch)
+{
+    return lazily(e, c, batch, out);
 }
 
 /* n lists of about the same length. */
-FILTER(filter_slice)
+static bool slice(struct eval *e, struct call *c, struct tlist **out)
 {
     int64_t n;
     struct tlist *list, *result;
@@ -410,7 +460,12 @@ FILTER(filter_slice)
         result->items[i] = (struct value){.kind = V_LIST, .list = part};
         at += have;
     }
-    return template_iterator(e, result, "generator", out);
+    *out = result;
+    return true;
+}
+FILTER(filter_slice)
+{
+    return lazily(e, c, slice, out);
 }
 
 FILTER(filter_join)
@@ -463,9 +518,7 @@ FILTER(filter_attr)
     return template_ops_getattr(e, c->self, c->p[0], out);
 }
 
-/* --- numbers
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- numbers --- */
 
 FILTER(filter_abs)
 {

@@ -24,8 +24,7 @@ struct spec {
 
 enum { MAX_PRECISION = 500 };
 
-/* --- numbers to digits
- * ---------------------------------------------------------------------------------------------------- */
+/* --- numbers to digits --- */
 
 struct digits {
     char text[1100]; /* without sign: prefix, digits, point, exponent */
@@ -195,9 +194,7 @@ static bool check_precision(struct eval *e, const struct spec *spec)
            template_fail(e, "a precision of more than %d digits", MAX_PRECISION);
 }
 
-/* --- "..." % args
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- "..." % args --- */
 
 struct percent {
     const struct tstring *format;
@@ -353,13 +350,10 @@ bool template_format_percent(struct eval *e, const struct tstring *format, struc
         args.kind == V_DICT || args.kind == V_LIST || args.kind == V_RANGE || args.kind == V_UNDEFINED;
     if (!p.mapping && p.used < p.list->n && !container)
         return template_fail(e, "the format string uses fewer arguments than given");
-    if (args.kind == V_UNDEFINED && !p.used) return template_value_undefined_fail(e, args);
     return tbuild_end(e, &b, out);
 }
 
-/* --- "...".format(...)
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- "...".format(...) --- */
 
 static bool spec_number(const char *p, size_t n, size_t *at, int64_t *out)
 {

@@ -1,12 +1,18 @@
 /* The insides of the template engine; nothing outside template_*.c includes this.
  *
- *     template_lex      source -> tokens                 template_string   strings that know where their
- * bytes come from template_parse    tokens -> statements             template_value    lists, dicts, truth,
- * order, equality template_expr     tokens -> expressions            template_repr     str() and repr(),
- * tojson template_exec     runs statements                  template_ops      operators, subscripts,
- * attributes template_eval     evaluates expressions            template_call     calls: binding, macros,
- * globals template_filters, template_text, template_tests, template_methods, template_format   what can be
- * called template_unicode  character classes and cases
+ *   template_lex       source -> tokens
+ *   template_parse     tokens -> statements
+ *   template_expr      tokens -> expressions
+ *   template_scopes    finds the names that a scope hides
+ *   template_exec      runs statements
+ *   template_eval      evaluates expressions
+ *   template_call      calls: arguments, macros, global functions
+ *   template_ops       operators, subscripts, slices, attributes
+ *   template_value     lists, dicts, truth, order, equality
+ *   template_string    strings that know where their bytes come from
+ *   template_repr      str(), repr() and tojson
+ *   template_filters, _text, _tests, _methods, _format, _wrap    what templates can call
+ *   template_strings, _numbers, _unicode    what those share
  *
  * Errors: functions that can fail return false after having filled eval->err (template_fail); the caller just
  * returns. Memory: parsing allocates in the template's arena, rendering in the eval's; nothing is freed
@@ -17,8 +23,7 @@
 #include "base/arena.h"
 #include "tokenizer/template.h"
 
-/* --- values
- * --------------------------------------------------------------------------------------------------- */
+/* --- values --- */
 
 enum value_kind {
     V_MISSING, /* no value: an argument that was not given, a variable that is not set */
@@ -113,6 +118,8 @@ struct titer {
     struct tlist *list;
     size_t at;
     const char *type; /* Python's name of the type, for messages */
+    const struct rose_error
+        *error; /* what making its next element led to, reported behind the last one; or NULL */
 };
 struct tundefined {
     const char *hint;   /* whole message, or NULL: made from the others */
@@ -148,8 +155,7 @@ struct tloop {
     struct titer *filtered;              /* the rest after the filter, once length needed all of it */
 };
 
-/* --- the tree
- * --------------------------------------------------------------------------------------------------- */
+/* --- the tree --- */
 
 enum node_kind {
     /* expressions */
@@ -204,11 +210,18 @@ struct node {
     struct node *args;      /* list by next: arguments, elements; keywords come last */
     struct node *star, *starstar;
     struct node *body, *orelse;
+    struct hidden *hidden, *hidden_else; /* of the scopes of body and orelse; see template_scopes.c */
     struct node *next;
     struct value value;              /* N_CONST, N_TEXT */
     struct name *name;               /* N_NAME, N_ATTR, N_KEYWORD, N_NSREF, N_MACRO, filters and tests */
     struct name *attr;               /* N_NSREF */
     const struct callable *callable; /* N_FILTER, N_TEST; NULL: no such thing */
+};
+
+/* A list of names that have no value at the beginning of a scope. */
+struct hidden {
+    const struct name *name;
+    struct hidden *next;
 };
 
 enum token_type {
@@ -270,6 +283,7 @@ struct template
     size_t name_cap;
     uint32_t name_count;
     struct node *body;
+    struct hidden *hidden;
 };
 
 struct name *template_name(struct template *t, struct str text);
@@ -309,6 +323,9 @@ static inline const struct token *template_token(const struct parser *p)
 }
 bool template_parse_word(const struct parser *p, const char *word); /* is the next token this name? */
 
+/* Fills the hidden names of all scopes; false when memory runs out. */
+bool template_scopes(struct template *t);
+
 /* Expressions. */
 enum tuple_mode { TUPLE_EXPRESSION, TUPLE_NO_COND, TUPLE_TARGET, TUPLE_PARENTHESES };
 struct node *template_expr(struct parser *p);
@@ -317,8 +334,7 @@ struct node *template_expr_target(struct parser *p, bool namespaces, const char 
 struct node *template_expr_filters(struct parser *p, struct node *operand, bool at_name);
 struct name *template_expr_name(struct parser *p, const char *what); /* expects an identifier */
 
-/* --- rendering
- * -------------------------------------------------------------------------------------------------- */
+/* --- rendering --- */
 
 struct binding {
     const struct name *name;
@@ -341,7 +357,7 @@ struct tbuild {
 struct eval {
     const struct template *t;
     struct arena arena;
-    struct rose_error *err;
+    struct rose_error *err; /* never NULL here */
     enum rose_status status;
     const struct node *at; /* what is evaluated, for messages */
     struct tbuild *out;
@@ -375,7 +391,7 @@ enum flow template_exec(struct eval *e, const struct node *body);
 /* Runs body in a new scope below parent into a string. */
 enum flow template_exec_captured(struct eval *e, const struct node *body, struct scope *scope,
                                  struct value *out);
-struct scope *template_scope(struct eval *e, struct scope *parent);
+struct scope *template_scope(struct eval *e, struct scope *parent, const struct hidden *hidden);
 bool template_scope_set(struct eval *e, struct scope *scope, const struct name *name, struct value value);
 bool template_exec_assign(struct eval *e, const struct node *target, struct value value);
 /* The loop called with children, loop(children). */
@@ -483,6 +499,8 @@ bool template_value_elements(struct eval *e, struct value v, struct tlist **out)
 /* For walking one by one: an iterator gives itself. */
 bool template_value_iter(struct eval *e, struct value v, struct titer **out);
 bool template_value_hash(struct eval *e, struct value v, uint64_t *out);
+/* At the end of an iterator: false after reporting its error, if it has one. */
+bool template_value_iter_end(struct eval *e, const struct titer *iter);
 bool template_value_is_iterable(struct value v);
 /* Stable sort; keys[i] belongs to items[i]. */
 bool template_value_sort(struct eval *e, struct value *items, struct value *keys, size_t n, bool reverse);
@@ -497,6 +515,10 @@ struct tlist *template_list_new(struct eval *e, size_t n);
 bool template_list_value(struct eval *e, enum value_kind kind, struct value *items, size_t n,
                          struct value *out);
 bool template_iterator(struct eval *e, struct tlist *list, const char *type, struct value *out);
+/* The iterator a lazy filter gives. Not ok: making the elements failed behind the ones in list (NULL: none);
+ * as in Python, that is reported only when somebody gets there. Limits stay errors. depth: e->depth before
+ * the filter. */
+bool template_iterator_lazy(struct eval *e, bool ok, struct tlist *list, uint32_t depth, struct value *out);
 struct tdict *template_dict_new(struct eval *e, size_t room);
 bool template_dict_set(struct eval *e, struct tdict *dict, struct value key, struct value value);
 /* NULL in *out when missing. */

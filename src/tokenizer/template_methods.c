@@ -19,9 +19,7 @@ static bool given(struct value v)
     return v.kind != V_MISSING && v.kind != V_NONE;
 }
 
-/* --- case
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- case --- */
 
 static bool m_upper(struct eval *e, struct call *c, struct value *out)
 {
@@ -44,8 +42,7 @@ static bool m_swapcase(struct eval *e, struct call *c, struct value *out)
     return template_strings_case(e, c->self.string, CASE_SWAP, out);
 }
 
-/* --- stripping and affixes
- * --------------------------------------------------------------------------------------------- */
+/* --- stripping and affixes --- */
 
 static bool strip(struct eval *e, struct call *c, bool left, bool right, struct value *out)
 {
@@ -127,9 +124,7 @@ static bool m_removesuffix(struct eval *e, struct call *c, struct value *out)
     return template_string_slice(e, s, 0, s->n - (hit ? c->p[0].string->n : 0), out);
 }
 
-/* --- searching
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- searching --- */
 
 static ptrdiff_t find_last(struct str s, struct str needle)
 {
@@ -196,8 +191,7 @@ static bool m_replace(struct eval *e, struct call *c, struct value *out)
     return template_strings_replace(e, c->self.string, c->p[0].string, c->p[1].string, count, out);
 }
 
-/* --- splitting and joining
- * ---------------------------------------------------------------------------------------------- */
+/* --- splitting and joining --- */
 
 static bool split(struct eval *e, struct call *c, bool right, struct value *out)
 {
@@ -272,9 +266,7 @@ static bool m_format(struct eval *e, struct call *c, struct value *out)
     return template_format_braces(e, c->self.string, &c->args, out);
 }
 
-/* --- padding
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- padding --- */
 
 static bool pad(struct eval *e, struct call *c, int side, struct value *out)
 {
@@ -332,9 +324,7 @@ static bool m_expandtabs(struct eval *e, struct call *c, struct value *out)
     return tbuild_end(e, &b, out);
 }
 
-/* --- character tests
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- character tests --- */
 
 static bool all_chars(struct call *c, bool (*test)(uint32_t), bool empty, struct value *out)
 {
@@ -392,8 +382,7 @@ static bool m_istitle(struct eval *e, struct call *c, struct value *out)
     return template_charge(e, text.n);
 }
 
-/* --- lists, dicts, loops, cyclers
- * ------------------------------------------------------------------------------------------- */
+/* --- lists, dicts, loops, cyclers --- */
 
 static bool list_index(struct eval *e, struct call *c, struct value *out)
 {

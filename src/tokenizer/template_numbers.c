@@ -110,9 +110,7 @@ bool template_read_float(struct str text, double *out)
     return true;
 }
 
-/* --- strftime
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- strftime --- */
 
 static const char *const days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
                                    "Thursday", "Friday", "Saturday"};

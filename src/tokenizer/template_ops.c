@@ -198,8 +198,7 @@ bool template_ops_index(struct eval *e, struct value v, const char *what, int64_
     return true;
 }
 
-/* --- slices: Python's rules for bounds
- * ---------------------------------------------------------------------------- */
+/* --- slices: Python's rules for bounds --- */
 
 static int64_t clamp_bound(int64_t i, int64_t n, int64_t step)
 {
@@ -269,8 +268,7 @@ bool template_ops_slice(struct eval *e, struct value v, struct value start, stru
     return true;
 }
 
-/* --- attributes and items
- * ------------------------------------------------------------------------------------------ */
+/* --- attributes and items --- */
 
 static bool item_at(struct eval *e, struct value v, int64_t i, struct value *out)
 {

@@ -482,6 +482,8 @@ enum rose_status template_parse(struct str source, const char *file, struct temp
         p.status = status_set(err, ROSE_NO_MEMORY, "out of memory while reading a chat template");
     if (!p.status) p.status = template_lex(t, err);
     if (!p.status) statements(&p, NULL, NULL, &t->body);
+    if (!p.status && !template_scopes(t))
+        p.status = status_set(err, ROSE_NO_MEMORY, "out of memory while reading a chat template");
     if (p.status) {
         template_free(t);
         return p.status;

@@ -158,9 +158,7 @@ bool template_str(struct eval *e, struct value v, struct value *out)
     return template_str_add(e, &b, v) && tbuild_end(e, &b, out);
 }
 
-/* --- tojson
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- tojson --- */
 
 static bool json_string(struct eval *e, struct tbuild *b, const struct tstring *s, bool ascii)
 {

@@ -3,9 +3,7 @@
 
 #include "base/utf8.h"
 
-/* --- case
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- case --- */
 
 /* A capital sigma at the end of a word becomes a final one: a cased letter before it, none after it. */
 static uint32_t lower_sigma(struct str text, size_t at, size_t next)
@@ -83,9 +81,7 @@ bool template_strings_is_case(struct str text, bool upper)
     return cased;
 }
 
-/* --- cutting
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- cutting --- */
 
 static bool in_chars(const struct tstring *chars, uint32_t cp)
 {

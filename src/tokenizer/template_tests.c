@@ -79,7 +79,8 @@ TEST_FN(test_sequence)
 {
     (void)e;
     enum value_kind k = c->self.kind;
-    return yes(out, k == V_STRING || k == V_LIST || k == V_TUPLE || k == V_DICT || k == V_RANGE);
+    return yes(out, k == V_STRING || k == V_LIST || k == V_TUPLE || k == V_DICT || k == V_RANGE ||
+                        k == V_UNDEFINED);
 }
 
 TEST_FN(test_callable)

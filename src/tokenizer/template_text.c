@@ -40,12 +40,14 @@ FILTER(filter_capitalize)
 }
 
 /* The first character in upper case (not in title case), the rest in lower. */
-static bool add_title_word(struct eval *e, struct tbuild *b, const struct tstring *s, size_t begin, size_t end)
+static bool add_title_word(struct eval *e, struct tbuild *b, const struct tstring *s, size_t begin,
+                           size_t end)
 {
     size_t second = begin;
     struct value first, rest;
     template_unicode_next((struct str){s->p, s->n}, &second);
-    return template_string_slice(e, s, begin, second, &first) && template_string_slice(e, s, second, end, &rest) &&
+    return template_string_slice(e, s, begin, second, &first) &&
+           template_string_slice(e, s, second, end, &rest) &&
            template_strings_case(e, first.string, CASE_UPPER, &first) &&
            template_strings_case(e, rest.string, CASE_LOWER, &rest) && tbuild_string(e, b, first.string) &&
            tbuild_string(e, b, rest.string);
@@ -150,14 +152,10 @@ FILTER(filter_truncate)
 {
     const struct tstring *s, *end;
     struct value tail, head;
-    int64_t length = 255, leeway = 5;
-    if (c->self.kind != V_STRING && c->self.kind != V_UNDEFINED)
-        return template_fail(e, "truncate needs a string, not a value of type '%s'",
-                             template_value_type(c->self));
+    int64_t length = 255, leeway = 5, have;
     if (c->p[0].kind != V_MISSING && !template_ops_index(e, c->p[0], "the length of truncate", &length))
         return false;
     if (given(c->p[3]) && !template_ops_index(e, c->p[3], "the leeway of truncate", &leeway)) return false;
-    if (!text_of(e, c->self, &s)) return false;
     if (c->p[2].kind == V_MISSING ? !template_string_literal(e, "...", &tail)
                                   : (tail = c->p[2], tail.kind != V_STRING))
         return template_fail(e, "the end of truncate must be a string");
@@ -167,7 +165,12 @@ FILTER(filter_truncate)
             e, "truncate needs a length of at least that of its end (%zu) and no negative leeway",
             end->chars);
     *out = c->self;
-    if ((int64_t)s->chars <= length || (int64_t)s->chars - length <= leeway) return true;
+    if (!template_value_length(e, c->self, &have)) return false;
+    if (have <= length || have - length <= leeway) return true;
+    if (c->self.kind != V_STRING)
+        return template_fail(e, "truncate needs a string, not a value of type '%s'",
+                             template_value_type(c->self));
+    s = c->self.string;
     size_t cut = template_string_offset(s, (size_t)length - end->chars);
     if (c->p[1].kind == V_MISSING || !template_value_truth(c->p[1])) {
         size_t word = cut;
@@ -215,9 +218,7 @@ FILTER(filter_format)
     return template_format_percent(e, s, args, out);
 }
 
-/* --- HTML
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- HTML --- */
 
 bool template_escape_add(struct eval *e, struct tbuild *b, struct value v)
 {
@@ -333,8 +334,7 @@ FILTER(filter_striptags)
     return tbuild_end(e, &b, out);
 }
 
-/* --- URLs, sizes, JSON
- * -------------------------------------------------------------------------------------------------------- */
+/* --- URLs, sizes, JSON --- */
 
 static bool quote(struct eval *e, struct tbuild *b, struct value v, bool query)
 {

@@ -42,8 +42,7 @@ bool template_value_truth(struct value v)
     }
 }
 
-/* --- containers
- * ----------------------------------------------------------------------------------------------- */
+/* --- containers --- */
 
 struct tlist *template_list_new(struct eval *e, size_t n)
 {
@@ -71,6 +70,22 @@ bool template_iterator(struct eval *e, struct tlist *list, const char *type, str
     if (!iter) return false;
     *iter = (struct titer){.list = list, .type = type};
     *out = (struct value){.kind = V_ITERATOR, .iter = iter};
+    return true;
+}
+
+bool template_iterator_lazy(struct eval *e, bool ok, struct tlist *list, uint32_t depth, struct value *out)
+{
+    struct rose_error *error = NULL;
+    if (!ok) {
+        if (e->status != ROSE_INVALID) return false;
+        e->status = ROSE_OK;
+        e->depth = depth;
+        if (!(error = TEMPLATE_NEW(e, struct rose_error))) return false;
+        *error = *e->err;
+        if (!list && !(list = template_list_new(e, 0))) return false;
+    }
+    if (!template_iterator(e, list, "generator", out)) return false;
+    out->iter->error = error;
     return true;
 }
 
@@ -176,8 +191,7 @@ struct value *template_dict_get_str(const struct tdict *dict, struct str key)
     return NULL;
 }
 
-/* --- hash, equality, order
- * ---------------------------------------------------------------------------------------- */
+/* --- hash, equality, order --- */
 
 static uint64_t hash_number(double d)
 {
@@ -366,8 +380,7 @@ bool template_value_sort(struct eval *e, struct value *items, struct value *keys
     return true;
 }
 
-/* --- size, membership, iteration
- * ---------------------------------------------------------------------------------- */
+/* --- size, membership, iteration --- */
 
 bool template_value_length(struct eval *e, struct value v, int64_t *out)
 {
@@ -443,10 +456,18 @@ bool template_value_elements(struct eval *e, struct value v, struct tlist **out)
         list->items = v.iter->list->items + v.iter->at;
         list->n = n;
         v.iter->at = v.iter->list->n;
-        return true;
+        return template_value_iter_end(e, v.iter);
     }
     default: return template_fail(e, "a value of type '%s' cannot be iterated", template_value_type(v));
     }
+}
+
+bool template_value_iter_end(struct eval *e, const struct titer *iter)
+{
+    if (!iter->error) return true;
+    e->status = ROSE_INVALID;
+    *e->err = *iter->error;
+    return false;
 }
 
 bool template_value_iter(struct eval *e, struct value v, struct titer **out)
@@ -490,8 +511,7 @@ bool template_value_contains(struct eval *e, struct value container, struct valu
     }
 }
 
-/* --- undefined, JSON
- * ----------------------------------------------------------------------------------------------- */
+/* --- undefined, JSON --- */
 
 bool template_value_undefined(struct eval *e, struct value owner, struct value name, struct value *out)
 {
