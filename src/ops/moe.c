@@ -103,7 +103,7 @@ enum rose_status op_moe_mlp(struct program *program, const struct op_moe_mlp *op
     program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_mlp_params, weights));
     value_use(&l, &op->x, PROGRAM_READ, offsetof(struct moe_mlp_params, x));
     value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_mlp_params, y));
-    size_t work = moe_mlp_work_bytes(&p, workers_count(program->device->workers));
+    size_t work = moe_mlp_plan(&p, workers_count(program->device->workers));
     program_use(&l, program_buffer(program, "moe_mlp.work", work), PROGRAM_WRITE, offsetof(struct moe_mlp_params, work));
     /* At least top_k experts are read; each further row may bring others, which this linear form cannot say. */
     l.cost.bytes = bytes * op->top_k;

@@ -198,6 +198,49 @@ TEST(mlp)
     }
 }
 
+/* Experts of many rows may take the bf16 path (AMX): near the float result, whatever the threads. */
+static void many_rows(enum dtype dtype, enum dtype down)
+{
+    enum { ROWS = 300 };
+    static struct experts x;
+    static float xs[ROWS * K], y[2][ROWS * N], weights[ROWS * TOP];
+    static int32_t ids[ROWS * TOP];
+    struct device *devices[2] = {open_device(1), open_device(3)};
+    experts_make(&x, devices[0], dtype, down);
+    for (int i = 0; i < ROWS * K; i++) xs[i] = random_float() * 0.3f;
+    for (int i = 0; i < ROWS * TOP; i++) ids[i] = (int32_t)(i % 3 ? random_u32() % 3 * 3 + 1 : i % 97 ? random_u32() % 3 * 3 : random_u32() % 3 * 3 + 2) /* a third of the experts has few rows */, weights[i] = random_float();
+    for (int t = 0; t < 2; t++) {
+        struct program *p;
+        CHECK_OK(program_open(devices[t], &p, &err), err);
+        struct op_moe_mlp op = {.experts = E, .top_k = TOP, .gate = x.gate, .up = x.up, .down = x.down, .activation = OP_ACT_SILU, .gate_bias = x.gate_bias, .up_bias = x.up_bias, .down_bias = x.down_bias};
+        op.ids = program_external(p, "ids", ids, sizeof ids);
+        op.weights = program_external(p, "weights", weights, sizeof weights);
+        op.x = (struct op_value){program_external(p, "x", xs, sizeof xs), DTYPE_F32, EXTENT_ROWS, K, K, 0};
+        op.y = (struct op_value){program_external(p, "y", y[t], sizeof y[t]), DTYPE_F32, EXTENT_ROWS, N, N, 0};
+        CHECK_OK(op_moe_mlp(p, &op, &err), err);
+        run(devices[t], p, ROWS);
+        program_close(p);
+    }
+    CHECK(!memcmp(y[0], y[1], sizeof y[0]));
+    static struct mlp_case c;
+    for (int r = 0; r < ROWS; r += 7) {
+        double want[N] = {0}, size = 0, error = 0;
+        memcpy(c.x, xs + r * K, K * 4), memcpy(c.ids, ids + r * TOP, TOP * 4), memcpy(c.weights, weights + r * TOP, TOP * 4);
+        reference_mlp(&x, &c, 0, true, want);
+        for (int o = 0; o < N; o++) size += 4 * want[o] * want[o], error += pow((double)y[0][r * N + o] - 2 * want[o], 2); /* the reference has alpha 0.5 */
+        CHECK_NEAR(error / size, 0, 1e-3);
+    }
+    experts_free(&x);
+    device_close(devices[0]);
+    device_close(devices[1]);
+}
+
+TEST(mlp_many_rows)
+{
+    many_rows(DTYPE_Q4_0, DTYPE_BF16);
+    many_rows(DTYPE_BF16, DTYPE_BF16);
+}
+
 /* Block formats: bits depend on neither threads nor the company of other rows; the result is near the float one. */
 TEST(mlp_blocks)
 {
@@ -253,4 +296,4 @@ TEST(refused)
     device_close(d);
 }
 
-TEST_MAIN(CASE(route), CASE(mlp), CASE(mlp_blocks), CASE(refused))
+TEST_MAIN(CASE(route), CASE(mlp), CASE(mlp_many_rows), CASE(mlp_blocks), CASE(refused))

@@ -29,15 +29,17 @@ struct moe_mlp_params {
     const float *weights; /* [rows, top_k] */
     const float *x;       /* [rows, k] */
     float *y;             /* [rows, n] */
-    void *work;           /* moe_mlp_work_bytes */
+    void *work;           /* moe_mlp_plan says how many bytes */
     const struct cpu_weight *gate, *up, *down; /* [experts], alive as long as the program */
     const float *gate_bias, *up_bias, *down_bias; /* [experts, n] or NULL */
     int32_t x_stride, y_stride, experts, top_k, rows_extent, max_rows;
     enum matmul_activation activation;
     float alpha;
     bool accumulate, deterministic;
+    bool amx; /* moe_mlp_plan: experts with many rows take the bf16 path */
 };
-size_t moe_mlp_work_bytes(const struct moe_mlp_params *p, int workers);
+/* Last step of recording: choose the path. Returns the bytes of work memory for a team of `workers`. */
+size_t moe_mlp_plan(struct moe_mlp_params *p, int workers);
 /* y = [y +] alpha * sum over a row's experts, in rising order of the expert, of weight * down(activation(gate x) * up x). */
 void moe_mlp_run(const void *params, const struct extents *extents, struct worker *w);
 

@@ -1,0 +1,2 @@
+/* The same cases with the AMX kernels on emulated tiles (tests/kernels/module.mk). */
+#include "test_matmul.c"
