@@ -5,8 +5,7 @@
 #ifndef ROSE_ENGINE_BATCH_H
 #define ROSE_ENGINE_BATCH_H
 
-#include "kernels/params/sample.h"
-#include "ops/op.h"
+#include "ops/sample.h"
 
 struct batch_sizes {
     int32_t rows, seqs, samples, groups, table_stride, edits, rope_half; /* maxima; rope_half: rotary_dim / 2, 0 without per-sequence tables */
