@@ -48,6 +48,9 @@ const struct simt_kernel *simt_kernel(const char *file, const char *entry, const
 void *simt_buffer(const char *name, size_t bytes, const void *data);
 /* The same, but nobody may write it (weights): it is readable before griddepcontrol.wait. */
 void *simt_constant(const char *name, size_t bytes, const void *data);
+/* A multicast address over the same number of bytes of n buffers (the GPUs of a group): only multimem reaches
+ * it. */
+void *simt_multimem(void *const *replicas, int n, size_t bytes);
 /* Whether every byte was written, by the host or a kernel; the first that was not goes to *offset. */
 bool simt_written(const void *buffer, size_t *offset);
 void simt_reset(void); /* frees every buffer */

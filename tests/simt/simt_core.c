@@ -331,6 +331,8 @@ static void block_finish(struct block *b)
                   b->linear, b->copies);
         return;
     }
+    simt_tmem_finish(b, true);
+    if (g->failed) return;
     g->live_blocks--;
     if (--c->live) return;
     for (uint32_t i = 0; i < c->size; i++) {
@@ -502,6 +504,7 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
         simt_mbarriers_free(&g->slot[s]);
         free(g->slot[s].mbars);
         simt_warpgroups_free(&g->slot[s]);
+        simt_tmem_finish(&g->slot[s], false);
     }
     for (uint32_t c = 0; c < g->slots / g->cluster_size; c++) {
         vc_drop(g->clusters[c].vc);

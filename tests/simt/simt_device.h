@@ -151,5 +151,21 @@ void simt_setmaxnreg(uint32_t n);
 void simt_wgmma(void *d, int n, enum simt_type type, int accumulate, const uint32_t *a, uint64_t desc_a,
                 uint64_t desc_b, int trans_a, int trans_b, uint32_t sparse, uint32_t meta);
 
+/* ---- tcgen05, multimem ---- */
+enum simt_tc { SIMT_TC_F16, SIMT_TC_F8, SIMT_TC_I8, SIMT_TC_MXF8, SIMT_TC_MXF4, SIMT_TC_NVF4 };
+void simt_tmem_alloc(uint32_t *where, uint32_t columns);
+void simt_tmem_free(uint32_t address, uint32_t columns);
+void simt_tcgen05_commit(uint64_t *bar);
+void simt_tcgen05_mma(enum simt_tc kind, uint32_t d, uint64_t desc_a, uint32_t a, bool a_in_tmem,
+                      uint64_t desc_b, uint32_t idesc, uint32_t scale_a, uint32_t scale_b, bool accumulate);
+void simt_tmem_copy_scales(uint32_t address, const void *shared);
+void simt_tmem_ld(uint32_t *r, uint32_t address, int n);
+void simt_tmem_st(uint32_t address, const uint32_t *r, int n);
+void simt_tmem_wait_ld(void);
+void simt_tmem_wait_st(void);
+void simt_multimem_ld(void *to, const void *p, enum simt_reduce type);
+void simt_multimem_st(void *p, const void *v, enum simt_reduce how);
+void simt_multimem_red_release(uint32_t *p, uint32_t v);
+
 #pragma GCC visibility pop
 #endif

@@ -101,7 +101,12 @@ struct fiber {
     uint32_t cp_count, cp_capacity, cp_group; /* group: number of the group being filled */
     struct bulk_op *bulk;                     /* simt_tma.c: stores of this thread, oldest first */
     uint32_t bulk_count, bulk_capacity, bulk_group;
-    bool wgmma_fenced;       /* simt_wgmma.c */
+    bool wgmma_fenced; /* simt_wgmma.c */
+    struct {
+        uint32_t *r, address;
+        int n;
+    } tmem_loads[16]; /* not waited for (simt_tcgen05.c) */
+    uint32_t tmem_load_count;
     bool polled;             /* yielded from a poll */
     const void *waits_on;    /* mbarrier or cluster it is blocked on */
     uint64_t cluster_ticket; /* generation that cluster_wait waits for, 0: no arrival pending */
@@ -132,8 +137,8 @@ struct block {
     struct warpgroup *groups[SIMT_MAX_THREADS / 128]; /* simt_wgmma.c */
     struct mbarrier *mbars;                           /* [SIMT_MBARS] */
     uint32_t mbar_count;
-    uint32_t copies; /* asynchronous copies into this block's shared memory that are under way */
-    void *tmem;      /* simt_tcgen05.c */
+    uint32_t copies;   /* asynchronous copies into this block's shared memory that are under way */
+    struct tmem *tmem; /* simt_tcgen05.c */
     bool resident;
 };
 
@@ -276,6 +281,8 @@ uint32_t simt_mbarrier_agent(struct mbarrier *m);
 void simt_mbarriers_free(struct block *b);
 void simt_bulk_thread_exit(struct fiber *f);
 void simt_warpgroups_free(struct block *b);
+void simt_tmem_finish(struct block *b, bool ended); /* ended: checks that all was freed */
+void simt_multimem_reset(void);
 
 /* ---- matrices ---- */
 #define SIMT_K_MAX 128
@@ -286,6 +293,18 @@ uint32_t simt_element(const uint32_t *regs, enum simt_type t,
 /* The row of sparse A spread out: compressed[k / 2] to full[k] by metadata nibbles (group g: nibbles[g]). */
 void simt_spread(double *full, const double *compressed, const uint8_t *nibbles, int k, enum simt_type t,
                  const void *pc);
+/* A shared operand of wgmma or tcgen05. `at`: window offset of byte `byte` along K of row mn (K-major), or of
+ * element (mn, k) (MN-major, 16-bit). */
+struct operand {
+    uint32_t start, leading, stride, span;
+    bool trans;
+    int bits;
+};
+uint32_t simt_operand_at(const struct operand *o, int mn, int k);
+double simt_operand_element(const struct block *b, const struct operand *o, enum simt_type type, int mn,
+                            int k);
+void simt_operand_claim(struct block *b, const struct operand *o, int mn, int k, uint32_t agent,
+                        uint32_t clock, const void *pc);
 /* Where the metadata nibble of (row of 16, group) is: lane and shift. */
 void simt_meta_place(enum simt_type t, int row, int group, uint32_t selector, int *lane, int *shift);
 

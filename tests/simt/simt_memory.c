@@ -102,6 +102,7 @@ void simt_reset(void)
     if (arena) madvise(arena, arena_used + ARENA_GUARD, MADV_DONTNEED);
     buffer_count = 0;
     arena_used = 0;
+    simt_multimem_reset();
 }
 
 /* ---- shared memory: a window of 256 KiB a slot

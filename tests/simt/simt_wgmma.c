@@ -77,12 +77,6 @@ static void group_op(int op, const char *what, void *args, group_fn *fn, const v
 
 /* ---- shared operands
  * ------------------------------------------------------------------------------------------------------ */
-struct operand {
-    uint32_t start, leading, stride, span;
-    bool trans;
-    int element_bytes;
-};
-
 static struct operand operand_of(uint64_t desc, bool trans, enum simt_type type, const void *pc)
 {
     static const uint32_t spans[4] = {0, 128, 64, 32};
@@ -91,26 +85,23 @@ static struct operand operand_of(uint64_t desc, bool trans, enum simt_type type,
                         (uint32_t)(desc >> 32 & 0x3fff) << 4,
                         spans[desc >> 62],
                         trans,
-                        simt_type_bits(type) / 8};
+                        simt_type_bits(type)};
     if (desc >> 49 & 7)
         simt_fail(SIMT_MISUSE, pc, "a descriptor with a base offset: align the atoms instead");
-    if (trans && o.element_bytes != 2) simt_fail(SIMT_MISUSE, pc, "only 16-bit operands may be MN-major");
+    if (trans && o.bits != 16) simt_fail(SIMT_MISUSE, pc, "only 16-bit operands may be MN-major");
     return o;
 }
 
-/* Window offset of element (mn, k). */
-static uint32_t place(const struct operand *o, int mn, int k)
+uint32_t simt_operand_at(const struct operand *o, int mn, int k)
 {
-    uint32_t at, s = o->span;
+    uint32_t at, s = o->span, byte = (uint32_t)((o->trans ? mn : k) * o->bits / 8);
     if (!o->trans) {
-        uint32_t byte = (uint32_t)(k * o->element_bytes);
         if (s)
             at = o->start + (uint32_t)(mn / 8) * o->stride + (uint32_t)(mn % 8) * s + byte;
         else
             at = o->start + (uint32_t)(mn / 8) * o->stride + (uint32_t)(mn % 8) * 16 +
                  byte / 16 * o->leading + byte % 16;
     } else {
-        uint32_t byte = (uint32_t)(mn * o->element_bytes);
         if (s)
             at = o->start + byte % s + byte / s * o->leading + (uint32_t)(k % 8) * s +
                  (uint32_t)(k / 8) * o->stride;
@@ -122,20 +113,23 @@ static uint32_t place(const struct operand *o, int mn, int k)
     return (at ^ (at >> 7 & mask) << 4) & (SIMT_SHARED_WINDOW - 1);
 }
 
-static double element(const struct block *b, const struct operand *o, enum simt_type type, int mn, int k)
+double simt_operand_element(const struct block *b, const struct operand *o, enum simt_type type, int mn,
+                            int k)
 {
-    uint32_t at = place(o, mn, k), c = 0;
-    memcpy(&c, b->window + at, (size_t)o->element_bytes);
+    const unsigned char *p = b->window + simt_operand_at(o, mn, k);
+    uint32_t c = p[0];
+    if (o->bits == 16) c |= (uint32_t)p[1] << 8;
+    if (o->bits == 4) c = k & 1 ? c >> 4 : c & 15;
     return simt_decode(type, c);
 }
 
-static void claim(struct block *b, const struct operand *o, int mn, int k, uint32_t agent, uint32_t clock,
-                  const void *pc)
+void simt_operand_claim(struct block *b, const struct operand *o, int mn, int k, uint32_t agent,
+                        uint32_t clock, const void *pc)
 {
-    int chunk = 16 / o->element_bytes; /* 16 bytes stay together under every swizzle */
+    int chunk = 128 / o->bits; /* 16 bytes stay together under every swizzle */
     for (int i = 0; i < mn; i += o->trans ? chunk : 1)
         for (int j = 0; j < k; j += o->trans ? 1 : chunk)
-            simt_async_read(b->window + place(o, i, j), 16, agent, clock, pc);
+            simt_async_read(b->window + simt_operand_at(o, i, j), 16, agent, clock, pc);
 }
 
 /* ---- issue
@@ -198,10 +192,10 @@ static void issue_all(struct warpgroup *w, struct fiber *threads, const void *pc
     w->pending[w->pending_count++] = p;
     uint32_t agent = SIMT_AGENT_WGMMA(simt_grid, index);
     struct operand ob = operand_of(p->desc_b, p->trans_b, p->type, pc);
-    claim(b, &ob, p->n, product_k(p), agent, w->group + 1, pc);
+    simt_operand_claim(b, &ob, p->n, product_k(p), agent, w->group + 1, pc);
     if (!p->registers) {
         struct operand oa = operand_of(p->desc_a, p->trans_a, p->type, pc);
-        claim(b, &oa, 64, p->sparse ? product_k(p) / 2 : product_k(p), agent, w->group + 1, pc);
+        simt_operand_claim(b, &oa, 64, p->sparse ? product_k(p) / 2 : product_k(p), agent, w->group + 1, pc);
     }
 }
 
@@ -228,7 +222,7 @@ static void fill_a(const struct block *b, const struct product *p, double (*a)[S
                 row[i] =
                     simt_decode(p->type, simt_element(&regs[rr / 8 + 2 * (i / (4 * per))], p->type, i % per));
             else
-                row[i] = element(b, &oa, p->type, r, i);
+                row[i] = simt_operand_element(b, &oa, p->type, r, i);
         }
         if (!p->sparse) {
             memcpy(a[r], row, sizeof row);
@@ -253,7 +247,7 @@ static void compute(const struct block *b, struct product *p)
     fill_a(b, p, a);
     for (int t = 0; p->saved && t < 128; t++) memcpy(p->d[t], p->saved + (size_t)t * regs, regs * 4);
     for (int c = 0; c < p->n; c++) {
-        for (int i = 0; i < k; i++) column[i] = element(b, &ob, p->type, c, i);
+        for (int i = 0; i < k; i++) column[i] = simt_operand_element(b, &ob, p->type, c, i);
         for (int r = 0; r < 64; r++) {
             int t = 32 * (r / 16) + 4 * (r % 8) + c % 8 / 2, e = 4 * (c / 8) + 2 * (r % 16 / 8) + c % 2;
             double sum = 0;

@@ -1,0 +1,25 @@
+/* Sums bf16 over the GPUs of a group, adds to floats in all of them, raises a flag in all of them. */
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/cuda/common/multimem.cuh"
+
+#ifndef MISTAKE
+#define MISTAKE 0
+#endif
+
+struct multimem_params {
+    const void *sum_of, *add_to; /* multicast addresses */
+    void *out;
+    uint32_t *flag; /* multicast */
+};
+
+KERNEL(probe_multimem, struct multimem_params, p, 32, 1)
+{
+    uint32_t t = thread_x();
+    u32x4 sum = multimem_ld_add_bf16x8((const char *)p.sum_of + 16 * t);
+    st16((char *)p.out + 16 * t, sum);
+    f32x4 v;
+    for (int i = 0; i < 4; i++) v.v[i] = (float)(4 * t + (uint32_t)i);
+    multimem_red_add_f32x4((char *)p.add_to + 16 * t, v);
+    multimem_red_release_u32(p.flag, 1);
+    if (MISTAKE == 1) p.flag[0] = 1;
+}
