@@ -108,6 +108,7 @@ struct normalizer_step {
     struct str content;
     const uint32_t *trie; /* charsmap: a double array */
     size_t trie_size;     /* units */
+    bool longest;         /* charsmap: SentencePiece's way, not that of `tokenizers` */
     struct str targets;   /* NUL-terminated replacements */
 };
 
@@ -190,6 +191,7 @@ struct tokenizer {
     enum model_kind model;
     struct vocab vocab;
     uint8_t *id_flags; /* [vocab.size] */
+    struct str *shown; /* [vocab.size] or NULL: what decoding starts from, where it is not the token's text */
 
     /* models */
     struct pairs pairs;

@@ -173,49 +173,66 @@ static uint32_t unit_offset(uint32_t u)
     return (u >> 10) << ((u & (1u << 9)) >> 6);
 }
 
-/* The replacement of the shortest prefix of s that has one; false for none. */
-static bool charsmap_find(const struct normalizer_step *p, struct str s, struct str *to)
+/* The replacement of the shortest (or longest) prefix of s that has one, and that prefix's length; false for none. */
+static bool charsmap_find(const struct normalizer_step *p, struct str s, bool longest, struct str *to, size_t *length)
 {
+    bool found = false;
     if (!p->trie_size) return false;
     size_t node = unit_offset(unit(p, 0));
     for (size_t i = 0; i < s.n; i++) {
         uint8_t c = (uint8_t)s.p[i];
-        if (!c) return false;
+        if (!c) break;
         node ^= c;
-        if (node >= p->trie_size) return false;
+        if (node >= p->trie_size) break;
         uint32_t u = unit(p, node);
-        if ((u & ((1u << 31) | 0xFF)) != c) return false;
+        if ((u & ((1u << 31) | 0xFF)) != c) break;
         node ^= unit_offset(u);
-        if (u >> 8 & 1) {
-            if (node >= p->trie_size) return false;
-            uint32_t at = unit(p, node) & 0x7FFFFFFF;
-            if (at >= p->targets.n) return false;
-            const char *end = memchr(p->targets.p + at, 0, p->targets.n - at);
-            *to =
-                (struct str){p->targets.p + at, end ? (size_t)(end - p->targets.p) - at : p->targets.n - at};
-            return true;
-        }
+        if (!(u >> 8 & 1)) continue;
+        if (node >= p->trie_size) break;
+        uint32_t at = unit(p, node) & 0x7FFFFFFF;
+        if (at >= p->targets.n) break;
+        const char *end = memchr(p->targets.p + at, 0, p->targets.n - at);
+        *to = (struct str){p->targets.p + at, end ? (size_t)(end - p->targets.p) - at : p->targets.n - at};
+        *length = i + 1;
+        found = true;
+        if (!longest) break;
     }
-    return false;
+    return found;
 }
 
+/* SentencePiece's own way: the longest rule at each position, else the character. */
+static void charsmap_longest(const struct normalizer_step *p, struct str s, struct strbuf *out)
+{
+    struct str to;
+    for (size_t i = 0, n; i < s.n; i += n) {
+        if (charsmap_find(p, (struct str){s.p + i, s.n - i}, true, &to, &n)) {
+            strbuf_add(out, to.p, to.n);
+            continue;
+        }
+        unicode_next((const uint8_t *)s.p + i, &n);
+        strbuf_add(out, s.p + i, n);
+    }
+}
+
+/* As `tokenizers` does it: grapheme clusters of less than six bytes by their first rule, else each character. */
 static void charsmap(const struct normalizer_step *p, struct str s, struct strbuf *out)
 {
     struct str to;
+    size_t length;
     for (size_t i = 0, n; i < s.n; i += n) {
         if ((uint8_t)s.p[i] >= 0x20 && (uint8_t)s.p[i] < 0x7F && (i + 1 == s.n || (uint8_t)s.p[i + 1] < 0x80))
             n = 1;
         else
             n = unicode_grapheme((struct str){s.p + i, s.n - i});
         struct str g = {s.p + i, n};
-        if (n < 6 && charsmap_find(p, g, &to)) {
+        if (n < 6 && charsmap_find(p, g, false, &to, &length)) {
             strbuf_add(out, to.p, to.n);
             continue;
         }
         for (size_t k = 0, w; k < n; k += w) {
             unicode_next((const uint8_t *)g.p + k, &w);
             struct str c = {g.p + k, w};
-            if (charsmap_find(p, c, &to))
+            if (charsmap_find(p, c, false, &to, &length))
                 strbuf_add(out, to.p, to.n);
             else
                 strbuf_add(out, c.p, c.n);
@@ -251,7 +268,10 @@ bool normalizer_run(struct encoder *e, struct str in, struct str *result)
         case NORMALIZE_NMT:
             if (nmt(in, out)) e->kept_start = false;
             break;
-        case NORMALIZE_CHARSMAP: charsmap(p, in, out); break;
+        case NORMALIZE_CHARSMAP:
+            if (p->longest) charsmap_longest(p, in, out);
+            else charsmap(p, in, out);
+            break;
         case NORMALIZE_BYTE_LEVEL: alphabet_encode(in, out); break;
         case NORMALIZE_SPACES: single_spaces(in, out); break;
         }

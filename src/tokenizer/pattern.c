@@ -283,6 +283,25 @@ static size_t scan_exact(const struct pattern *p, const uint8_t *s, size_t i, si
     return j;
 }
 
+/* CLIP: contractions, letters, single numbers, others; white space is in no match. */
+static size_t scan_clip(const struct pattern *p, const uint8_t *s, size_t i, size_t n)
+{
+    (void)p;
+    size_t width, end = contraction(s, i, n, false);
+    if (end) return end;
+    uint8_t class = class_at(s, i, &width, GC_L);
+    if (class == DIGIT) return i + width;
+    return class & SPACE ? 0 : run_of(s, i + width, n, class, GC_L);
+}
+
+/* \s+ */
+static size_t scan_white(const struct pattern *p, const uint8_t *s, size_t i, size_t n)
+{
+    (void)p;
+    size_t end = run_of(s, i, n, SPACE, 0);
+    return end > i ? end : 0;
+}
+
 /* " {2,}" */
 static size_t scan_spaces(const struct pattern *p, const uint8_t *s, size_t i, size_t n)
 {
@@ -352,6 +371,8 @@ static const struct known {
     {"\\p{P}+", {.scan = scan_class, .letters = GC_P}},
     {"[0-9][0-9][0-9]", {.scan = scan_exact, .prefix_not = SET_ASCII_DIGIT, .max_digits = 3}},
     {"[0-9]+", {.scan = scan_class, .prefix_not = SET_ASCII_DIGIT}},
+    {"'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", {.scan = scan_clip}},
+    {"\\s+", {.scan = scan_white}},
     {" {2,}", {.scan = scan_spaces}},
 };
 
@@ -374,9 +395,10 @@ static bool widen_words(struct str regex, struct strbuf *out)
         if (c == '\\' && i + 1 < regex.n) {
             char d = regex.p[++i];
             if (d == 'w')
-                strbuf_adds(out, class ? "\\p{L}\\p{M}\\p{N}\\p{Pc}" : "[\\p{L}\\p{M}\\p{N}\\p{Pc}]");
+                strbuf_adds(out, class ? "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+                                       : "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
             else if (d == 'W' && !class)
-                strbuf_adds(out, "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]");
+                strbuf_adds(out, "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}]");
             else if (d == 'h')
                 strbuf_adds(out, class ? "0-9a-fA-F" : "[0-9a-fA-F]");
             else

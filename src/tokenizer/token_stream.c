@@ -314,7 +314,7 @@ static void feed(struct token_stream *s, uint32_t id)
     const struct tokenizer *t = s->t;
     if (id >= t->vocab.size || !t->vocab.tokens[id].p) return;
     if ((s->flags & TOKENIZER_SKIP_SPECIAL) && (t->id_flags[id] & ID_SPECIAL)) return;
-    struct str token = t->vocab.tokens[id];
+    struct str token = t->shown && t->shown[id].p ? t->shown[id] : t->vocab.tokens[id];
     if (!t->has_decoder) { /* tokens with spaces between */
         if (s->count[0]) strbuf_addc(&s->ready, ' ');
         s->count[0] = 1;

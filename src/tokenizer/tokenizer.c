@@ -349,6 +349,11 @@ static enum rose_status normalize_added(struct tokenizer *t, struct rose_error *
         else
             a->match = tokenizer_copy(t, form);
         if (!status && !a->match.p) status = no_state(err);
+        if (status || str_eq(a->match, a->text)) continue;
+        if (!t->shown && !(t->shown = ARENA_ARRAY(&t->arena, struct str, t->vocab.size + 1)))
+            status = no_state(err);
+        else
+            t->shown[a->id] = a->match;
     }
     if (e) encoder_give(t, e);
     return status;

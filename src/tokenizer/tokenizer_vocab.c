@@ -332,7 +332,7 @@ static enum rose_status read_vocab(struct tokenizer *t, const struct tokenizer_v
     for (size_t i = 0; i < v->count && !t->byte_fallback; i++) t->byte_fallback = t->id_flags[i] & ID_BYTE;
     ROSE_TRY(set_scores(t, v, err));
     if (v->precompiled_charsmap.n) {
-        struct normalizer_step step = {.kind = NORMALIZE_CHARSMAP};
+        struct normalizer_step step = {.kind = NORMALIZE_CHARSMAP, .longest = true};
         ROSE_TRY(charsmap_read(&step, v->precompiled_charsmap, err));
         add_norm(t, step);
     }

@@ -68,6 +68,9 @@ static bool forward(struct encoder *e, struct str w)
 {
     const struct tokenizer *t = e->t;
     struct best *best = e->best;
+    /* Text that is to be plain never becomes a control token; elsewhere these were found before the model. */
+    unsigned closed =
+        ID_UNUSED | ((e->flags & TOKENIZER_PARSE_SPECIAL) && !e->untrusted_count ? 0 : ID_SPECIAL);
     best[0] = (struct best){0, 0, 0};
     for (size_t i = 1; i <= w.n; i++) best[i].start = TOKEN_NONE;
     for (size_t at = 0, width; at < w.n; at += width) {
@@ -81,7 +84,7 @@ static bool forward(struct encoder *e, struct str w)
             uint32_t bit = (uint32_t)(h >> 16) & t->beginnings_mask;
             if (!(t->beginnings[bit / 64] >> bit % 64 & 1)) break;
             uint32_t id = vocab_get(&t->vocab, w.p + at, end - at);
-            if (id == TOKEN_NONE || ((t->id_flags[id] & (ID_SPECIAL | ID_UNUSED)) && id != t->unk)) continue;
+            if (id == TOKEN_NONE || ((t->id_flags[id] & closed) && id != t->unk)) continue;
             double score = t->scores[id] + best[at].score;
             if (best[end].start == TOKEN_NONE || score > best[end].score)
                 best[end] = (struct best){score, (uint32_t)at, id};

@@ -4,12 +4,12 @@
 /* WordPiece: the longest token at the start of the word, then the longest continuation, and so on; a word
  * that does not come out even is unknown as a whole. WordLevel: the word is a token or unknown. */
 
-static uint32_t plain(const struct tokenizer *t, const char *p, size_t n)
+static uint32_t plain(const struct encoder *e, const char *p, size_t n)
 {
+    const struct tokenizer *t = e->t;
+    bool parse = (e->flags & TOKENIZER_PARSE_SPECIAL) && !e->untrusted_count;
     uint32_t id = vocab_get(&t->vocab, p, n);
-    return id != TOKEN_NONE && (t->id_flags[id] & ID_SPECIAL) && id != t->unk
-               ? TOKEN_NONE
-               : id; /* text is no control token */
+    return id != TOKEN_NONE && (t->id_flags[id] & ID_SPECIAL) && id != t->unk && !parse ? TOKEN_NONE : id;
 }
 
 static bool unknown(struct encoder *e)
@@ -25,7 +25,7 @@ bool wordpiece_word(struct encoder *e, struct str w)
 {
     const struct tokenizer *t = e->t;
     if (t->model == MODEL_WORDLEVEL) {
-        uint32_t id = plain(t, w.p, w.n);
+        uint32_t id = plain(e, w.p, w.n);
         return id == TOKEN_NONE ? unknown(e) : encoder_emit(e, id);
     }
     if (unicode_count(w) > t->max_chars) return unknown(e);
@@ -44,7 +44,7 @@ bool wordpiece_word(struct encoder *e, struct str w)
         size_t n = rest.n, width;
         uint32_t id = TOKEN_NONE;
         for (; n; n -= width) {
-            if ((id = plain(t, b->p, prefix + n)) != TOKEN_NONE) break;
+            if ((id = plain(e, b->p, prefix + n)) != TOKEN_NONE) break;
             unicode_last((struct str){rest.p, n}, &width);
         }
         if (id == TOKEN_NONE) {
