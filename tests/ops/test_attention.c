@@ -364,9 +364,9 @@ TEST(chunks_do_not_change_bits)
 {
     for (int isa = 0; isa < 4; isa++) {
         if (!fixture_isa(isa)) continue;
-        for (int dtype = 0; dtype < 2; dtype++) {
+        for (int i = 0; i < 4; i++) {
             struct setup s = {.heads = 6, .kv_heads = 2, .d = 64, .e = 64, .page_tokens = 64, .layers = 1, .seqs = 1, .rows = {700},
-                              .length = {700}, .dtype = dtype ? DTYPE_F16 : DTYPE_F32, .window = 0, .deterministic = true};
+                              .length = {700}, .dtype = (enum dtype[]){DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0}[i], .deterministic = true};
             fixture_state = 77;
             setup_make(&s);
             float *whole = run_whole(&s, 1);
@@ -377,8 +377,8 @@ TEST(chunks_do_not_change_bits)
             int width = s.heads * s.e;
             float *part = malloc(sizeof(float) * (size_t)(700 * width));
             static const int cuts[] = {0, 1, 2, 70, 128, 133, 600, 699, 700};
-            for (int i = 0; i + 1 < (int)ROSE_COUNT(cuts); i++)
-                run_step(&s, 1 + i % 3, &cuts[i], &cuts[i + 1], part + (size_t)cuts[i] * (size_t)width);
+            for (int c = 0; c + 1 < (int)ROSE_COUNT(cuts); c++)
+                run_step(&s, 1 + c % 3, &cuts[c], &cuts[c + 1], part + (size_t)cuts[c] * (size_t)width);
             CHECK(!memcmp(whole, part, sizeof(float) * (size_t)(700 * width)));
             setup_free(&s);
             free(whole), free(part);

@@ -20,6 +20,7 @@ enum {
     ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
     ATTENTION_HALF_ROWS = 192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
+    ATTENTION_DIRECT_ROWS = 12, /* up to so many rows are computed straight from the cache */
     ATTENTION_HALF_LEAST = 32, /* items of fewer rows are computed in float32 */
 };
 
@@ -48,6 +49,12 @@ struct attention_kernels {
     void (*finish)(float *y, float m, float l, const float *acc, int32_t n, const float *sink);
     /* kt[d, ld], columns 0..n-1 = rows of k[n, stride] */
     void (*transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld);
+    /* product for few rows, straight from the cache: scores of token blocks [b0, b1), whose keys lie at blocks[b]; acc +=
+     * weights of tokens [begin, end) times their values. value_dim in whole 16s. NULL: not there, convert tiles first. */
+    void (*direct_scores)(enum dtype dtype, const float *q, int32_t rows, const uint8_t *const *blocks, int32_t b0, int32_t b1, int32_t d,
+                          float *scores);
+    void (*direct_values)(enum dtype dtype, const float *weights, int32_t rows, const uint8_t *const *blocks, int32_t begin,
+                          int32_t end, int32_t e, float *acc, int32_t ld);
 };
 
 /* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s. */

@@ -164,9 +164,17 @@ static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_
             for (int32_t i = b; i < b + 16 && i < d; i++) kt[(int64_t)i * ld + t] = k[t * stride + i];
 }
 
+#if defined(__AVX2__)
+#include "kernels/cpu/attention_direct_body.h"
+#else
+#define attention_direct_scores_portable NULL
+#define attention_direct_values_portable NULL
+#endif
+
 const struct attention_kernels VEC_NAME(attention_kernels) = {
     &VEC_NAME(kv_kernels),     VEC_NAME(attention_product), VEC_NAME(attention_softmax),
-    VEC_NAME(attention_merge), VEC_NAME(attention_finish),  VEC_NAME(attention_transpose)};
+    VEC_NAME(attention_merge), VEC_NAME(attention_finish),  VEC_NAME(attention_transpose),
+    VEC_NAME(attention_direct_scores), VEC_NAME(attention_direct_values)};
 
 void VEC_NAME(attention)(const void *params, const struct extents *extents, struct worker *w)
 {

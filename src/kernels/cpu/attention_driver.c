@@ -208,6 +208,15 @@ static const uint8_t *block_of(const struct walk *w, const struct item *it, int6
            kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(token % w->p->page_tokens));
 }
 
+/* Addresses of the blocks of columns [begin, end); false when one is gone. */
+static bool tile_blocks(const struct walk *w, const struct item *it, int64_t t0, int32_t begin, int32_t end,
+                        const uint8_t *blocks[ATTENTION_TILE / KV_BLOCK])
+{
+    for (int32_t b = begin / KV_BLOCK; b * KV_BLOCK < end; b++)
+        if (!(blocks[b] = block_of(w, it, t0 + b * KV_BLOCK))) return false;
+    return true;
+}
+
 /* As tile_load, in bfloat16. Values are loaded in pairs of blocks, because a tile of weights spans 32 tokens.
  */
 static uint32_t tile_load_half(const struct walk *w, const struct item *it, int64_t t0, int32_t begin,
@@ -298,8 +307,13 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
     const struct attention_params *p = w->p;
     int32_t rows = it->rows * it->heads, begin, end;
     if (!tile_range(w, it, t0, &begin, &end)) return;
-    bool half = item_half(w, it);
-    uint32_t present = half ? tile_load_half(w, it, t0, begin, end) : tile_load(w, it, t0, begin, end);
+    bool half = item_half(w, it), direct = false;
+    const uint8_t *blocks[ATTENTION_TILE / KV_BLOCK];
+    if (rows <= ATTENTION_DIRECT_ROWS && w->f->direct_scores && !p->bidirectional && p->value_dim % 16 == 0)
+        direct = tile_blocks(w, it, t0, begin, end, blocks);
+    uint32_t present = direct ? ~0u
+                       : half ? tile_load_half(w, it, t0, begin, end)
+                              : tile_load(w, it, t0, begin, end);
     int32_t b0 = begin / KV_BLOCK, b1 = (end + KV_BLOCK - 1) / KV_BLOCK, c0 = b0 * KV_BLOCK;
     struct attention_softmax s = {.scores = w->scores,
                                   .acc = w->acc,
@@ -321,10 +335,19 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
         w->half->values(w->half_weights, w->half_v, w->acc, rows, w->ld, b0, b1);
         return;
     }
-    w->f->product(w->q, p->head_dim, w->kt + c0, ATTENTION_TILE, w->scores + c0, ATTENTION_TILE, rows,
-                  p->head_dim, (b1 - b0) * KV_BLOCK, false);
+    if (direct)
+        w->f->direct_scores(w->layout.dtype, w->q, rows, blocks, b0, b1, p->head_dim, w->scores);
+    else
+        w->f->product(w->q, p->head_dim, w->kt + c0, ATTENTION_TILE, w->scores + c0, ATTENTION_TILE, rows,
+                      p->head_dim, (b1 - b0) * KV_BLOCK, false);
     tile_hide(w, rows, b0, b1, present);
     w->f->softmax(&s);
+    if (direct) {
+        for (int32_t b = b0; b < b1; b++) blocks[b] += w->layout.value_offset;
+        w->f->direct_values(w->layout.dtype, w->scores, rows, blocks, begin, end, p->value_dim, w->acc,
+                            w->ld);
+        return;
+    }
     w->f->product(w->scores + begin, ATTENTION_TILE, w->v + (size_t)begin * (size_t)w->ld, w->ld, w->acc,
                   w->ld, rows, end - begin, w->ld, true);
 }

@@ -63,6 +63,7 @@ VEC_INLINE vf viota(void)
     return _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
 }
 VEC_INLINE vf vload_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+VEC_INLINE vf vset1_f16(uint16_t h) { return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 VEC_INLINE vf vload_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
@@ -71,6 +72,15 @@ VEC_INLINE vf vload_i8(const int8_t *p) { return _mm512_cvtepi32_ps(_mm512_cvtep
 VEC_INLINE void vstore_f16(uint16_t *p, vf v)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+/* float32 to bfloat16, round to nearest even (NaN stays NaN). */
+VEC_INLINE void vstore_bf16(uint16_t *p, vf v)
+{
+    __m512i u = _mm512_castps_si512(v), odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i r = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    r = _mm512_mask_or_epi32(r, nan, _mm512_srli_epi32(u, 16), _mm512_set1_epi32(64));
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(r));
 }
 /* VL pairs of bf16: the low halves (even) and the high halves (odd). */
 VEC_INLINE void vload_bf16_pairs(const uint16_t *p, vf *even, vf *odd)
@@ -116,6 +126,7 @@ VEC_INLINE vf vpow2i(vf n)
 VEC_INLINE vf vswap(vf a) { return _mm256_permute_ps(a, 0xB1); }
 VEC_INLINE vf viota(void) { return _mm256_set_ps(7, 6, 5, 4, 3, 2, 1, 0); }
 VEC_INLINE vf vload_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+VEC_INLINE vf vset1_f16(uint16_t h) { return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(h))); }
 VEC_INLINE vf vload_bf16(const uint16_t *p)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
@@ -192,6 +203,7 @@ VEC_INLINE vf vload_f16(const uint16_t *p)
 {
     return (vf){f16_to_f32(p[0]), f16_to_f32(p[1]), f16_to_f32(p[2]), f16_to_f32(p[3])};
 }
+VEC_INLINE vf vset1_f16(uint16_t h) { return vset1(f16_to_f32(h)); }
 VEC_INLINE vf vload_bf16(const uint16_t *p)
 {
     return (vf){bf16_to_f32(p[0]), bf16_to_f32(p[1]), bf16_to_f32(p[2]), bf16_to_f32(p[3])};

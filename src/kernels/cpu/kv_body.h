@@ -6,6 +6,9 @@ VEC_INLINE void kv_halves(enum dtype dtype, const float *x, uint16_t *out, int32
 {
     int32_t i = 0;
     if (dtype == DTYPE_BF16) {
+#if defined(__AVX512F__)
+        for (; i + VL <= n; i += VL) vstore_bf16(out + i, vload(x + i));
+#endif
         for (; i < n; i++) out[i] = f32_to_bf16(x[i]);
         return;
     }
@@ -16,14 +19,16 @@ VEC_INLINE void kv_halves(enum dtype dtype, const float *x, uint16_t *out, int32
 /* Quantise dims [b, b + n), n <= 32, of one token: q = rint(x / scale), scale = max|x| / 127 rounded to half. */
 VEC_INLINE uint16_t kv_quantise(const float *x, int32_t n, int8_t *q)
 {
-    float top = 0;
-    for (int32_t i = 0; i < n; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
-    uint16_t half = f32_to_f16(top / 127.0f);
+    vf most = vset1(0);
+    for (int32_t i = 0; i < n; i += VL) most = vmax(vabs(vload_n(x + i, n - i < VL ? n - i : VL)), most);
+    uint16_t half = f32_to_f16(vhmax(most) / 127.0f);
     float scale = f16_to_f32(half), inverse = scale > 0 && scale < INFINITY ? 1.0f / scale : 0.0f;
-    for (int32_t i = 0; i < n; i++) {
-        float r = x[i] * inverse;
-        r = r > 127 ? 127 : r < -127 ? -127 : r == r ? r : 0;
-        q[i] = (int8_t)lrintf(r);
+    vf limit = vset1(127.0f), low = vset1(-127.0f);
+    for (int32_t i = 0; i < n; i += VL) {
+        int left = n - i < VL ? n - i : VL;
+        float r[VL];
+        vstore(r, vround(vmin(vmax(vload_n(x + i, left) * vset1(inverse), low), limit)));
+        for (int j = 0; j < left; j++) q[i + j] = (int8_t)r[j];
     }
     return half;
 }
