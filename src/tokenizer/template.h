@@ -13,15 +13,16 @@
  * sends plain text. The segments are no borders for anything else: ordinary tokens may span them.
  *
  * Differences from jinja2:
- *  - integers have 64 bits; an overflow is an error (jinja2: unlimited);
- *  - map, select, reject, selectattr, rejectattr, unique, batch, slice and items compute all elements when
- * called (jinja2: one by one); as there they can be walked once, have no length and are always true;
- *  - left out, with an error that says so: extends, include, import, from, autoescape, trans, do, debug;
- * filters urlize, random; global lipsum; `super` and `self`; \N{...} in strings; complex numbers;
- *  - attributes of numbers, functions and other Python internals are undefined; strings marked by safe or
- * escape only act on `+`, escape and the escaped test;
- *  - pprint prints what repr prints (no line breaks); wordwrap breaks at spaces and hyphens like textwrap
- * does. */
+ *   - integers have 64 bits; an overflow is an error (jinja2: unlimited);
+ *   - map, select, reject, selectattr, rejectattr, unique, batch, slice and items compute their elements when
+ *     called, not one by one (an error in one still shows only when it is reached);
+ *   - left out, with an error that says so: the tags extends, include, import, from, autoescape; the filters
+ *     urlize and random; the global lipsum; complex numbers; names in strings like \N{DASH};
+ *   - not there, so undefined: self and super; attributes of numbers and functions; the methods casefold,
+ *     encode, format_map, isidentifier, maketrans and translate of strings;
+ *   - dict views have no set operations; a string marked by safe or escape acts on +, escape and the test
+ *     escaped only; pprint prints one line, unsorted;
+ *   - constants are not folded when a template is read, so an error in one shows only when it is reached. */
 #ifndef ROSE_TOKENIZER_TEMPLATE_H
 #define ROSE_TOKENIZER_TEMPLATE_H
 
@@ -48,17 +49,24 @@ void template_free(struct template *template);
 /* Whether the word occurs as a name in a tag of the template, e.g. "tools". */
 bool template_uses(const struct template *template, const char *variable);
 
-/* Zero in a limit means its default. */
 struct template_options {
-    time_t now;         /* what strftime_now shows; 0: the clock */
-    bool utc;           /* strftime_now in UTC instead of local time */
+    time_t now; /* what strftime_now shows; 0: the clock */
+    bool utc;   /* strftime_now in UTC instead of local time */
+
+    /* Treat the variables as transformers' apply_chat_template does: members of a message that are null are
+     * left out, its reasoning is offered as reasoning_content and as thinking, tools and documents that are
+     * not given are none, add_generation_prompt is false. */
+    bool as_transformers;
+
+    /* Top-level variables whose strings count as the template's own text, ended by NULL. NULL: bos_token,
+     * eos_token, unk_token, pad_token, sep_token, cls_token, mask_token; do not let users set those. */
+    const char *const *trusted;
+
+    /* Limits; 0 is the default. */
     uint64_t max_steps; /* evaluation steps; default 50,000,000 */
     uint32_t max_depth; /* expressions, blocks and macro calls inside each other; default 400 */
     size_t max_output;  /* bytes of text; default 64 MiB */
     size_t max_memory;  /* bytes of working memory; default 512 MiB */
-    const char *const
-        *trusted; /* top-level variables whose strings count as the template's own text, ended by NULL;
-                     NULL: bos_token, eos_token, unk_token, pad_token, sep_token, cls_token, mask_token */
 };
 
 struct template_segment {
@@ -76,10 +84,9 @@ struct template_output {
 void template_output_free(struct template_output *output);
 
 /* Render with variables, a JSON object (messages, tools, documents, add_generation_prompt, bos_token, ...;
- * NULL: none). transformers passes tools and documents always, as null where there are none, and leaves
- * members of a message that are null out; callers do likewise. options may be NULL. Errors: ROSE_INVALID with
- * the template's line and column when the template refuses its input (raise_exception) or an operation fails,
- * ROSE_LIMIT, ROSE_NO_MEMORY. After an error *out is empty. */
+ * NULL: none). options may be NULL. Roles of messages count as trusted where they are one of the known words.
+ * Errors: ROSE_INVALID with the template's line and column when the template refuses its input
+ * (raise_exception) or an operation fails, ROSE_LIMIT, ROSE_NO_MEMORY. After an error *out is empty. */
 enum rose_status template_render(const struct template *template, const struct json *variables,
                                  const struct template_options *options, struct template_output *out,
                                  struct rose_error *err);

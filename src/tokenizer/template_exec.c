@@ -93,16 +93,18 @@ enum flow template_exec_captured(struct eval *e, const struct node *body, struct
 
 /* --- loops --- */
 
-/* Does the loop's filter take the item? The target is bound in a scope of its own. */
-static bool accepted(struct eval *e, struct tloop *loop, struct value item, bool *out)
+/* Does the loop's filter take the item? The target is bound in a scope of its own. What is unpacked into
+ * several names becomes a tuple of them, as loop.previtem shows. */
+static bool accepted(struct eval *e, struct tloop *loop, struct value *item, bool *out)
 {
     struct scope *outer = e->scope;
     struct value test;
     *out = true;
     if (!loop->node->c) return true;
     if (!(e->scope = template_scope(e, loop->scope, NULL))) return false;
-    if (!template_exec_assign(e, loop->node->a, item) || !template_eval(e, loop->node->c, &test))
+    if (!template_exec_assign(e, loop->node->a, *item) || !template_eval(e, loop->node->c, &test))
         return false;
+    if (loop->node->a->kind == N_TUPLE && !template_eval(e, loop->node->a, item)) return false;
     e->scope = outer;
     *out = template_value_truth(test);
     return true;
@@ -117,7 +119,7 @@ static bool draw(struct eval *e, struct tloop *loop, struct value *out)
         struct value item = source->list->items[source->at++];
         bool take = true;
         if (!template_charge(e, 0)) return false;
-        if (!loop->filtered && !accepted(e, loop, item, &take)) return false;
+        if (!loop->filtered && !accepted(e, loop, &item, &take)) return false;
         if (take) return *out = item, true;
     }
     return template_value_iter_end(e, source);
@@ -402,36 +404,6 @@ enum flow template_exec(struct eval *e, const struct node *body)
 
 /* --- rendering --- */
 
-static bool is_trusted(const char *const *trusted, struct str name)
-{
-    static const char *const usual[] = {"bos_token", "eos_token", "unk_token",  "pad_token",
-                                        "sep_token", "cls_token", "mask_token", NULL};
-    for (const char *const *t = trusted ? trusted : usual; *t; t++)
-        if (str_is(name, *t)) return true;
-    return false;
-}
-
-/* Values of the names that the template uses. */
-static bool bind_globals(struct eval *e, const struct json *variables, const char *const *trusted)
-{
-    if (!(e->globals = template_array(e, e->t->name_count, sizeof *e->globals))) return false;
-    for (size_t i = 0; i < e->t->name_cap; i++) {
-        for (const struct name *name = e->t->name_slots[i]; name; name = name->next) {
-            const struct callable *global = template_global(name->text);
-            if (global) e->globals[name->id] = (struct value){.kind = V_BUILTIN, .builtin = global};
-        }
-    }
-    if (!variables) return true;
-    for (uint32_t i = 0; i < variables->count; i++) {
-        const struct json_member *member = &variables->members[i];
-        const struct name *name = template_name_find(e->t, member->key);
-        if (name && !template_value_from_json(e, &member->value, is_trusted(trusted, member->key), 0,
-                                              &e->globals[name->id]))
-            return false;
-    }
-    return true;
-}
-
 static bool collect(struct eval *e, const struct tbuild *b, struct template_output *out)
 {
     out->segments = b->span_count ? calloc(b->span_count, sizeof *out->segments) : NULL;
@@ -470,7 +442,7 @@ enum rose_status template_render(const struct template *template, const struct j
                           "the variables of a chat template must be a JSON object, not a %s",
                           json_type_name(variables->type));
     arena_init(&e.arena, o->max_memory ? o->max_memory : (size_t)512 << 20);
-    if (bind_globals(&e, variables, o->trusted) &&
+    if (template_variables(&e, variables, o) &&
         (e.root = e.scope = template_scope(&e, NULL, template->hidden)) &&
         template_exec(&e, template->body) != FLOW_ERROR)
         collect(&e, &text, out);

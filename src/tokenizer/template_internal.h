@@ -4,6 +4,7 @@
  *   template_parse     tokens -> statements
  *   template_expr      tokens -> expressions
  *   template_scopes    finds the names that a scope hides
+ *   template_variables the caller's variables, from JSON
  *   template_exec      runs statements
  *   template_eval      evaluates expressions
  *   template_call      calls: arguments, macros, global functions
@@ -386,6 +387,9 @@ void *template_alloc(struct eval *e, size_t bytes);              /* NULL after t
 void *template_array(struct eval *e, size_t count, size_t size); /* the same, zeroed; not NULL for 0 */
 #define TEMPLATE_NEW(e, type) ((type *)template_array((e), 1, sizeof(type)))
 
+/* Fills e->globals: the caller's variables, and the global functions that they do not hide. */
+bool template_variables(struct eval *e, const struct json *variables, const struct template_options *options);
+
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE, FLOW_ERROR };
 enum flow template_exec(struct eval *e, const struct node *body);
 /* Runs body in a new scope below parent into a string. */
@@ -508,8 +512,6 @@ bool template_value_undefined(struct eval *e, struct value owner, struct value n
 bool template_value_undefined_hint(struct eval *e, const char *hint, struct value *out);
 /* The error of using an undefined value. */
 bool template_value_undefined_fail(struct eval *e, struct value v);
-bool template_value_from_json(struct eval *e, const struct json *json, bool trusted, int depth,
-                              struct value *out);
 
 struct tlist *template_list_new(struct eval *e, size_t n);
 bool template_list_value(struct eval *e, enum value_kind kind, struct value *items, size_t n,

@@ -502,7 +502,6 @@ static bool float_is_integer(struct eval *e, struct call *c, struct value *out)
 
 static const struct callable string_methods[] = {
     {"capitalize", m_capitalize, "", 0},
-    {"casefold", m_lower, "", 0},
     {"center", m_center, "width fillchar", 1},
     {"count", m_count, "sub start end", 1},
     {"endswith", m_endswith, "suffix start end", 1},

@@ -1,4 +1,4 @@
-/* Values: containers, truth, equality, order, membership, iteration; the variables' way in from JSON. */
+/* Values: containers, truth, equality, order, membership, iteration, undefined. */
 #include "tokenizer/template_internal.h"
 
 #include <math.h>
@@ -425,6 +425,7 @@ static bool string_elements(struct eval *e, const struct tstring *s, struct tlis
         size_t end = at + 1;
         while (end < s->n && ((unsigned char)s->p[end] & 0xC0) == 0x80) end++;
         if (!template_string_slice(e, s, at, end, &list->items[i])) return false;
+        list->items[i].string->markup = false; /* walking a marked string gives plain ones */
         at = end;
     }
     return true;
@@ -511,7 +512,7 @@ bool template_value_contains(struct eval *e, struct value container, struct valu
     }
 }
 
-/* --- undefined, JSON --- */
+/* --- undefined --- */
 
 bool template_value_undefined(struct eval *e, struct value owner, struct value name, struct value *out)
 {
@@ -541,43 +542,4 @@ bool template_value_undefined_fail(struct eval *e, struct value v)
     return template_fail(e, "%s%s has no %s %.*s, so the value is undefined", owner,
                          u->owner.kind == V_NONE ? "" : " object",
                          u->name.kind == V_STRING ? "attribute" : "element", n, b.p);
-}
-
-bool template_value_from_json(struct eval *e, const struct json *json, bool trusted, int depth,
-                              struct value *out)
-{
-    if (depth > JSON_MAX_DEPTH) return template_fail_status(e, ROSE_LIMIT, "a variable is nested too deep");
-    if (!template_charge(e, 0)) return false;
-    switch (json->type) {
-    case JSON_NULL: *out = value_of(V_NONE); return true;
-    case JSON_FALSE:
-    case JSON_TRUE: *out = value_bool(json->type == JSON_TRUE); return true;
-    case JSON_NUMBER:
-        *out = json->is_integer ? value_int(json->integer) : value_float(json->number);
-        return true;
-    case JSON_STRING: return template_string_new(e, json->string, trusted, out);
-    case JSON_ARRAY: {
-        struct tlist *list = template_list_new(e, json->count);
-        if (!list) return false;
-        for (uint32_t i = 0; i < json->count; i++)
-            if (!template_value_from_json(e, &json->items[i], trusted, depth + 1, &list->items[i]))
-                return false;
-        *out = (struct value){.kind = V_LIST, .list = list};
-        return true;
-    }
-    case JSON_OBJECT: {
-        struct tdict *dict = template_dict_new(e, json->count);
-        if (!dict) return false;
-        for (uint32_t i = 0; i < json->count; i++) {
-            struct value key, value;
-            if (!template_string_new(e, json->members[i].key, trusted, &key) ||
-                !template_value_from_json(e, &json->members[i].value, trusted, depth + 1, &value) ||
-                !template_dict_set(e, dict, key, value))
-                return false;
-        }
-        *out = (struct value){.kind = V_DICT, .dict = dict};
-        return true;
-    }
-    }
-    return template_fail(e, "a variable has an unknown type");
 }

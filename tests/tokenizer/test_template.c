@@ -168,6 +168,38 @@ TEST(trust_follows_the_bytes)
               "<[<a>]<[<b>]");
 }
 
+/* '<|' + role + '|>' is a control token of several models. */
+TEST(known_roles_are_trusted)
+{
+    static const char source[] =
+        "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}{{ role }}";
+    CHECK_STR(marked(source,
+                     "{\"messages\":[{\"role\":\"user\",\"content\":\"user\"},{\"role\":\"endoftext\","
+                     "\"content\":\"\"}],"
+                     "\"role\":\"user\"}",
+                     NULL),
+              "<|user|>[user]<|[endoftext]|>[user]");
+}
+
+TEST(messages_as_transformers_prepares_them)
+{
+    static const char source[] = "{{ messages }}{{ tools }}{{ documents }}{{ add_generation_prompt }}";
+    static const char variables[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":null,\"reasoning\":\"r\"},{\"a\":null,\"b\":[null]}]}";
+    struct template_output out;
+    struct rose_error err = {0};
+    CHECK_OK(render(str_of(source), parse_json(variables),
+                    &(struct template_options){.as_transformers = true}, &out, &err),
+             err);
+    CHECK_STR(out.text.p,
+              "[{'thinking': 'r', 'role': 'user', 'reasoning': 'r', 'reasoning_content': 'r'}, {'b': "
+              "[None]}]NoneNoneFalse");
+    template_output_free(&out);
+    CHECK_OK(render(str_of(source), parse_json(variables), NULL, &out, &err), err);
+    CHECK_STR(out.text.p, "[{'role': 'user', 'content': None, 'reasoning': 'r'}, {'a': None, 'b': [None]}]");
+    template_output_free(&out);
+}
+
 TEST(trusted_variables_are_the_callers_choice)
 {
     static const char *const names[] = {"u", NULL}, *const nothing[] = {NULL};
@@ -298,5 +330,6 @@ TEST(appending_is_linear)
 }
 
 TEST_MAIN(CASE(snippets_and_errors), CASE(chat_templates), CASE(trust_follows_the_bytes),
+          CASE(known_roles_are_trusted), CASE(messages_as_transformers_prepares_them),
           CASE(trusted_variables_are_the_callers_choice), CASE(limits), CASE(nesting_ends_with_an_error),
           CASE(sources_are_checked), CASE(appending_is_linear))
