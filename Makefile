@@ -93,6 +93,32 @@ ALL_LIBS = $(foreach d,$(DIRS),$(LIBS_$(d)))
 $(BUILD)/rose: $(call libraries,cli $(USE_cli))
 	$(CC) $(LDFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(ALL_LIBS) $(LDLIBS)
 
+# --- the library: librose.a, librose.so, rose.pc ---------------------------------------------------------------------
+LIB_DIRS := api $(USE_api)
+LIB_LIBS  = $(foreach d,$(LIB_DIRS),$(LIBS_$(d))) $(LDLIBS)
+SOVERSION := 0
+.PHONY: lib examples
+lib: $(BUILD)/librose.a $(BUILD)/librose.so $(BUILD)/rose.pc
+
+# One archive made of the folders' archives.
+$(BUILD)/librose.a: $(call libraries,$(LIB_DIRS))
+	@rm -f $@
+	(echo create $@; for a in $^; do echo addlib $$a; done; echo save; echo end) | $(AR) -M
+
+$(BUILD)/librose.so: $(call libraries,$(LIB_DIRS))
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,librose.so.$(SOVERSION) -Wl,--no-undefined -o $@ -Wl,--whole-archive $^ -Wl,--no-whole-archive $(LIB_LIBS)
+	ln -sf librose.so $(BUILD)/librose.so.$(SOVERSION)
+
+$(BUILD)/rose.pc: Makefile include/rose.h
+	@mkdir -p $(@D)
+	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: rose' 'Description: serving engine for transformer models' 'Version: $(VERSION)' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lrose' 'Libs.private: $(LIB_LIBS)' > $@
+
+examples: $(BUILD)/examples/embed
+$(BUILD)/examples/embed: examples/embed.c $(BUILD)/librose.so
+	@mkdir -p $(@D)
+	$(CC) -Iinclude $(CFLAGS) $< -o $@ -L$(BUILD) -lrose -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath-link,$(BUILD)
+
 # --- tests: tests/<folder>/test_*.c, linked against what that folder may use --------------------------------------
 TEST_SOURCES := $(sort $(wildcard tests/*/test_*.c))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SOURCES))

@@ -18,6 +18,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default) /* the library shows these and nothing else */
+#endif
 
 #define ROSE_VERSION "0.1.0"
 
@@ -263,6 +266,9 @@ void rose_engine_stats(const struct rose_engine *engine, struct rose_stats *out)
 /* Take no new requests; running ones go on. */
 void rose_engine_drain(struct rose_engine *engine);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif
