@@ -5,8 +5,8 @@
  *
  * The instructions are written as asm with the memory they touch stated: gcc 12's _tile_loadconfig declares 8 of its 64
  * bytes, its _tile_loadd none. With ROSE_AMX_EMULATE the same names are plain C, so that AMX kernels run in tests anywhere.
- * Tile numbers are literals. amx_begin configures all 8 tiles to full size; amx_end gives the state back (a thread that keeps
- * tile state pays for it at every context switch). Needs cpu_isa() == CPU_ISA_AMX, which has asked Linux for permission. */
+ * Tile numbers are literals. amx_begin configures all 8 tiles to full size, amx_begin_dot tiles 4, 5 (a) and 6, 7 (b) to fewer
+ * columns; amx_end gives the state back (a thread that keeps tile state pays for it at every context switch). Needs cpu_isa() == CPU_ISA_AMX, which has asked Linux for permission. */
 #ifndef ROSE_KERNELS_CPU_AMX_H
 #define ROSE_KERNELS_CPU_AMX_H
 
@@ -24,10 +24,13 @@ _Static_assert(sizeof(struct amx_config) == 64, "what ldtilecfg reads");
 
 #if !defined(ROSE_AMX_EMULATE)
 
-AMX_INLINE void amx_begin(void)
+/* k_bytes: of a row of a, a multiple of 4 up to 64; b has a fourth as many rows. */
+AMX_INLINE void amx_begin_dot(int k_bytes)
 {
     _Alignas(64) struct amx_config c = {.palette = 1};
     for (int i = 0; i < 8; i++) c.row_bytes[i] = 64, c.rows[i] = 16;
+    c.row_bytes[4] = c.row_bytes[5] = (uint16_t)k_bytes;
+    c.rows[6] = c.rows[7] = (uint8_t)(k_bytes / 4);
     __asm__ volatile("ldtilecfg %0" ::"m"(c));
 }
 AMX_INLINE void amx_end(void) { __asm__ volatile("tilerelease" ::: "memory"); }
@@ -46,12 +49,12 @@ AMX_INLINE void amx_end(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 static _Thread_local struct {
     uint8_t row[16][64];
 } amx_tiles_[8];
-static _Thread_local int amx_configured_;
+static _Thread_local int amx_configured_; /* bytes of a row of a; 0: no configuration */
 
-AMX_INLINE void amx_begin(void)
+AMX_INLINE void amx_begin_dot(int k_bytes)
 {
     memset(amx_tiles_, 0, sizeof amx_tiles_);
-    amx_configured_ = 1;
+    amx_configured_ = k_bytes;
 }
 AMX_INLINE void amx_end(void) { amx_configured_ = 0; }
 /* The hardware raises #UD on tiles without configuration. */
@@ -67,7 +70,9 @@ AMX_INLINE void amx_zero(int t)
 AMX_INLINE void amx_load(int t, const void *base, long stride)
 {
     amx_check_();
-    for (int r = 0; r < 16; r++) memcpy(amx_tiles_[t].row[r], (const char *)base + r * stride, 64);
+    int rows = t >= 6 ? amx_configured_ / 4 : 16, bytes = t == 4 || t == 5 ? amx_configured_ : 64;
+    memset(&amx_tiles_[t], 0, sizeof amx_tiles_[t]);
+    for (int r = 0; r < rows; r++) memcpy(amx_tiles_[t].row[r], (const char *)base + r * stride, (size_t)bytes);
 }
 AMX_INLINE void amx_store(int t, void *base, long stride)
 {
@@ -111,4 +116,7 @@ AMX_INLINE void amx_dot_s8u8(int c, int a, int b)
 }
 
 #endif
+
+AMX_INLINE void amx_begin(void) { amx_begin_dot(64); }
+
 #endif

@@ -12,7 +12,8 @@ const struct matmul_kernels *matmul_kernels(void)
 {
 #if defined(__x86_64__)
     enum cpu_isa isa = cpu_isa();
-    if (isa >= CPU_ISA_AVX512) return &matmul_kernels_avx512;
+    if (isa == CPU_ISA_AMX) return &matmul_kernels_amx;
+    if (isa == CPU_ISA_AVX512) return &matmul_kernels_avx512;
     if (isa == CPU_ISA_AVX2) return &matmul_kernels_avx2;
 #endif
     return &matmul_kernels_portable;
@@ -122,7 +123,6 @@ static void run_amx(const struct run *r, void *acts, void *scratch, struct worke
         matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row), p->part[0].weight.k,
                         (uint8_t *)acts + row / MATMUL_TILE * tile_bytes);
     worker_barrier(w);
-    matmul_amx_begin();
     int parts = p->gated ? 1 : p->parts;
     size_t step = p->gated ? 1 : 2, units = 0, from, to, first = 0;
     for (int i = 0; i < parts; i++) units += (cpu_weight_groups(&p->part[i].weight) + step - 1) / step;
@@ -137,7 +137,6 @@ static void run_amx(const struct run *r, void *acts, void *scratch, struct worke
                                                     ROSE_MIN((e - first) * step, groups), acts, r->rows, scratch, amx_finish, &context});
         first += here;
     }
-    matmul_amx_end();
 }
 #endif
 

@@ -66,9 +66,9 @@ struct matmul_kernels {
 };
 extern const struct matmul_kernels matmul_kernels_portable;
 #if defined(__x86_64__)
-extern const struct matmul_kernels matmul_kernels_avx2, matmul_kernels_avx512;
+extern const struct matmul_kernels matmul_kernels_avx2, matmul_kernels_avx512, matmul_kernels_amx;
 #endif
-/* The kernels of the selected instruction set (AMX: those of AVX-512). */
+/* The kernels of the selected instruction set. */
 const struct matmul_kernels *matmul_kernels(void);
 
 /* ---- a whole product, as the op records it (matmul.c) ---- */

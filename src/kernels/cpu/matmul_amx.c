@@ -2,6 +2,7 @@
 #include "kernels/cpu/matmul_amx.h"
 
 #include "kernels/cpu/amx.h"
+#include "kernels/cpu/matmul_epilogue.h"
 #include "kernels/cpu/matmul_unpack.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -9,9 +10,6 @@
 
 /* Blocks of two row tiles that stay in the level-1 cache while the panels stream past them. */
 enum { STRETCH = 16, TILE_BYTES = MATMUL_AMX_TILE, PAIR_OUT = MATMUL_AMX_PAIR_OUT, MAX_PAIRS = MATMUL_AMX_PAIRS };
-
-void matmul_amx_begin(void) { amx_begin(); }
-void matmul_amx_end(void) { amx_end(); }
 
 /* ---- operands ---- */
 
@@ -91,7 +89,7 @@ static const uint8_t *panel_of(const struct cpu_weight *w, size_t group, float *
     const uint8_t *data = w->data + group * w->group_bytes, *codes = data + w->codes_at;
     int blocks = cpu_weight_blocks(w);
     if (f->kernel == CPU_BF16) return data;
-    matmul_kernels_avx512.expand_scales(f, data, blocks, scales);
+    matmul_expand_avx512(f, data, blocks, scales);
     __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)f->table)) : _mm512_setzero_si512();
 #define KERNEL(name, offset, bytes) \
     case name: panel_kernel(name, offset, codes, bytes, scales, blocks, table, panel); break
@@ -199,6 +197,7 @@ void matmul_amx_run(const struct matmul_amx_job *job)
     size_t panel_bytes = (size_t)blocks * TILE_BYTES, step = job->up ? 1 : 2; /* groups a pair */
     float *out = job->scratch, *scales = out + (size_t)most * PAIR_OUT;
     uint8_t *panels = (uint8_t *)(scales + (size_t)blocks * 64);
+    amx_begin();
     for (size_t group = job->begin; group < job->end; group += step * (size_t)most) {
         const uint8_t *panel[MAX_PAIRS][2];
         int pairs = 0;
@@ -210,7 +209,94 @@ void matmul_amx_run(const struct matmul_amx_job *job)
         }
         multiply(job, group, pairs, (const uint8_t *const(*)[2])panel, out);
     }
+    amx_end();
 }
+
+/* ---- int8: the integer path's products of whole tiles, the same bits as vpdpbusd gives ---- */
+
+/* One step: the sums of 16 rows of a block (or half block) into sums[16][16]. The two sets of tiles take turns, so that a
+ * step's product runs while the sums of the step before are scaled. */
+#define INT_STEP(c, a, b, acts, codes, sums) \
+    do {                                     \
+        amx_load(a, acts, CPU_BLOCK);        \
+        amx_load(b, codes, 64);              \
+        amx_zero(c);                         \
+        amx_dot_s8u8(c, a, b);               \
+        amx_store(c, sums, 64);              \
+    } while (0)
+
+INLINE void int_kernel(const enum cpu_kernel kernel, const int code_bytes, const uint8_t *codes, const float *scales, const uint8_t *tile, int blocks,
+                       __m512i table, float *out)
+{
+    const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
+    const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
+    enum { H = MATMUL_TILE };
+    _Alignas(64) uint8_t unpacked[2][512];
+    _Alignas(64) int32_t sums[2][2][H * 16]; /* [block % 2][half] */
+    __m512 acc[H];
+    amx_begin_dot(CPU_BLOCK / halves);
+    UNROLL
+    for (int h = 0; h < H; h++) acc[h] = _mm512_setzero_ps();
+    for (int b = 0; b <= blocks; b++) {
+        const int now = b & 1;
+        if (b < blocks) {
+            __m512i q[8];
+            unpack_quads(kernel, codes, table, q);
+            UNROLL
+            for (int j = 0; j < 8; j++) _mm512_store_si512(unpacked[now] + 64 * j, q[j]);
+            INT_STEP(0, 4, 6, tile, unpacked[now], sums[now][0]);
+            if (halves == 2) INT_STEP(1, 5, 7, tile + 16, unpacked[now] + 256, sums[now][1]);
+            codes += code_bytes;
+            tile += H * MATMUL_ACT_BYTES;
+        }
+        if (b == 0) continue;
+        const uint8_t *done = tile - H * MATMUL_ACT_BYTES * (b < blocks ? 2 : 1); /* the block before */
+        UNROLL
+        for (int half = 0; half < halves; half++) {
+            const int which = halves == 1 ? 0 : 1 + half;
+            __m512 s = _mm512_loadu_ps(scales + 16 * half), m = _mm512_setzero_ps();
+            if (min) m = _mm512_loadu_ps(scales + 16 * (halves + half));
+            UNROLL
+            for (int h = 0; h < H; h++) {
+                __m512i sum = _mm512_add_epi32(_mm512_load_si512(&sums[!now][half][16 * h]),
+                                               unpack_start(kernel, done + H * (MATMUL_ACT_NSUM + 4 * which) + 4 * h));
+                __m512 ss = _mm512_mul_ps(s, unpack_f32(done + H * MATMUL_ACT_S + 4 * h));
+                acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
+                if (min) acc[h] = _mm512_fmadd_ps(m, unpack_f32(done + H * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
+            }
+        }
+        scales += 16 * halves * (min ? 2 : 1);
+    }
+    amx_end();
+    UNROLL
+    for (int h = 0; h < H; h++) _mm512_storeu_ps(out + 16 * h, acc[h]);
+}
+
+static void dot_amx(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks, float *out)
+{
+    if (height < MATMUL_TILE) {
+        matmul_dot_avx512(f, codes, scales, tile, height, blocks, out);
+        return;
+    }
+    __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)f->table)) : _mm512_setzero_si512();
+#define KERNEL(name, bytes) \
+    case name: int_kernel(name, bytes, codes, scales, tile, blocks, table, out); break
+    switch (f->kernel) {
+        KERNEL(CPU_K4, 256);
+        KERNEL(CPU_K4M, 256);
+        KERNEL(CPU_K5, 320);
+        KERNEL(CPU_K5M, 320);
+        KERNEL(CPU_K8, 512);
+        KERNEL(CPU_KT, 256);
+        KERNEL(CPU_K2M, 128);
+        KERNEL(CPU_K3, 192);
+        KERNEL(CPU_K6, 384);
+    default: break;
+    }
+#undef KERNEL
+}
+
+const struct matmul_kernels matmul_kernels_amx = {matmul_quantize_avx512, matmul_expand_avx512, dot_amx, matmul_dot_float_avx512, matmul_finish_avx512};
 #else
 typedef int matmul_amx_not_here;
 #endif

@@ -47,10 +47,7 @@ static inline size_t matmul_amx_scratch(const struct cpu_weight *w)
 #if defined(__x86_64__)
 /* One tile of activations: `height` <= 16 rows of x, k columns. */
 void matmul_amx_acts(const float *x, size_t stride, int height, int32_t k, void *tile);
-/* Between matmul_amx_begin and matmul_amx_end, which a thread calls around its jobs. */
 void matmul_amx_run(const struct matmul_amx_job *job);
-void matmul_amx_begin(void);
-void matmul_amx_end(void);
 #endif
 
 #endif

@@ -14,23 +14,6 @@
 
 enum { PREFETCH = 2048 }; /* bytes ahead in the weight's stream */
 
-INLINE __m512i broadcast_i32(const uint8_t *p) { return _mm512_set1_epi32(*(const int32_t *)(const void *)p); }
-INLINE __m512 broadcast_f32(const uint8_t *p) { return _mm512_set1_ps(*(const float *)(const void *)p); }
-
-/* Offset correction of the integer sum: -sum << shift. */
-INLINE __m512i start_sum(const enum cpu_kernel kernel, const uint8_t *nsum)
-{
-    switch (kernel) {
-    case CPU_K4: return _mm512_slli_epi32(broadcast_i32(nsum), 3);
-    case CPU_K5: return _mm512_slli_epi32(broadcast_i32(nsum), 4);
-    case CPU_K3: return _mm512_slli_epi32(broadcast_i32(nsum), 2);
-    case CPU_K6: return _mm512_slli_epi32(broadcast_i32(nsum), 5);
-    case CPU_K8:
-    case CPU_KT: return _mm512_slli_epi32(broadcast_i32(nsum), 7);
-    default: return _mm512_setzero_si512();
-    }
-}
-
 INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes, const uint8_t *codes, const float *scales,
                        const uint8_t *tile, int blocks, __m512i table, float *out)
 {
@@ -52,13 +35,13 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
             if (min) m = _mm512_loadu_ps(scales + 16 * (halves + half));
             UNROLL
             for (int h = 0; h < height; h++) {
-                __m512i sum = start_sum(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
+                __m512i sum = unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
                 UNROLL
                 for (int j = 0; j < 8; j++)
-                    if (halves == 1 || j / 4 == half) sum = _mm512_dpbusd_epi32(sum, q[j], broadcast_i32(tile + CPU_BLOCK * h + 4 * j));
-                __m512 ss = _mm512_mul_ps(s, broadcast_f32(tile + height * MATMUL_ACT_S + 4 * h));
+                    if (halves == 1 || j / 4 == half) sum = _mm512_dpbusd_epi32(sum, q[j], unpack_i32(tile + CPU_BLOCK * h + 4 * j));
+                __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * h));
                 acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
-                if (min) acc[h] = _mm512_fmadd_ps(m, broadcast_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
+                if (min) acc[h] = _mm512_fmadd_ps(m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
             }
         }
         codes += code_bytes;
@@ -95,7 +78,7 @@ DOT(dot_k2m, CPU_K2M, 128)
 DOT(dot_k3, CPU_K3, 192)
 DOT(dot_k6, CPU_K6, 384)
 
-static void dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks,
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks,
                        float *out)
 {
     static void (*const dots[CPU_KERNELS])(const uint8_t *, const float *, const uint8_t *, int, int, __m512i, float *) = {
@@ -164,7 +147,7 @@ INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const 
     }
 }
 
-static void dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
+void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
 {
     if (f->kernel == CPU_F32) float_heights(CPU_F32, codes, tile, height, blocks, out);
     else if (f->kernel == CPU_F16) float_heights(CPU_F16, codes, tile, height, blocks, out);
@@ -181,7 +164,7 @@ INLINE int32_t sum_epi8(__m128i q) /* 16 signed bytes */
     return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
 }
 
-static void quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
+void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
 {
     uint8_t *block = tile;
     for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES) {
@@ -256,7 +239,7 @@ static void expand_super(const struct cpu_format *f, const uint8_t *p, float *ds
     }
 }
 
-static void expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
+void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
     switch (f->scales) {
     case CPU_SCALES_D:
@@ -272,7 +255,7 @@ static void expand_avx512(const struct cpu_format *f, const uint8_t *src, int bl
     }
 }
 
-const struct matmul_kernels matmul_kernels_avx512 = {quantize_avx512, expand_avx512, dot_avx512, dot_float_avx512,
+const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_expand_avx512, matmul_dot_avx512, matmul_dot_float_avx512,
                                                       matmul_finish_avx512};
 #else
 typedef int matmul_avx512_not_here;

@@ -1,4 +1,4 @@
-/* The quads of a block of weight codes (weight.h) in 512-bit registers: for the AVX-512 and AMX files. */
+/* What the AVX-512 and AMX files share: the quads of a block of weight codes (weight.h) in 512-bit registers. */
 #ifndef ROSE_KERNELS_CPU_MATMUL_UNPACK_H
 #define ROSE_KERNELS_CPU_MATMUL_UNPACK_H
 
@@ -66,5 +66,28 @@ UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, 
         }
     }
 }
+
+UNPACK_INLINE __m512i unpack_i32(const uint8_t *p) { return _mm512_set1_epi32(*(const int32_t *)(const void *)p); }
+UNPACK_INLINE __m512 unpack_f32(const uint8_t *p) { return _mm512_set1_ps(*(const float *)(const void *)p); }
+
+/* Offset correction of the integer sum: -sum << shift. */
+UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *nsum)
+{
+    switch (kernel) {
+    case CPU_K4: return _mm512_slli_epi32(unpack_i32(nsum), 3);
+    case CPU_K5: return _mm512_slli_epi32(unpack_i32(nsum), 4);
+    case CPU_K3: return _mm512_slli_epi32(unpack_i32(nsum), 2);
+    case CPU_K6: return _mm512_slli_epi32(unpack_i32(nsum), 5);
+    case CPU_K8:
+    case CPU_KT: return _mm512_slli_epi32(unpack_i32(nsum), 7);
+    default: return _mm512_setzero_si512();
+    }
+}
+
+/* matmul_avx512.c: what AMX shares. */
+void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
+void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks, float *out);
+void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out);
 
 #endif

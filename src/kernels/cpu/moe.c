@@ -359,15 +359,9 @@ void moe_mlp_run(const void *params, const struct extents *extents, struct worke
     worker_barrier(w);
     prepare(&r, false);
     worker_barrier(w);
-#if defined(__x86_64__)
-    if (p->amx) matmul_amx_begin();
-#endif
     gate_up(&r);
     worker_barrier(w);
     prepare(&r, true);
     worker_barrier(w);
     down(&r);
-#if defined(__x86_64__)
-    if (p->amx) matmul_amx_end();
-#endif
 }
