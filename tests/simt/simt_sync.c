@@ -22,7 +22,9 @@ void simt_warp_op(int op, const char *what, uint32_t mask, void *args, simt_warp
                   mask & w->done);
     for (uint32_t l = 0; l < 32; l++) {
         struct fiber *o = &lanes[l];
-        if (!(w->arrived >> l & 1) || !((mask >> l & 1) || (o->op_mask & bit))) continue;
+        /* Two lanes that wait for each other must mean the same operation. A lane that waits for this one may
+         * be at a later operation than the one this lane is at with others. */
+        if (!(w->arrived >> l & 1) || !(mask >> l & 1) || !(o->op_mask & bit)) continue;
         if (o->op_mask != mask)
             simt_fail(SIMT_MASK, pc, "lane %u has mask %08x, lane %u waits with mask %08x", f->lane, mask, l,
                       o->op_mask);
@@ -33,7 +35,10 @@ void simt_warp_op(int op, const char *what, uint32_t mask, void *args, simt_warp
     f->op_mask = mask;
     f->op_args = args;
     w->arrived |= bit;
-    if ((w->arrived & mask) != mask) {
+    uint32_t here = 0;
+    for (uint32_t l = 0; l < 32; l++)
+        if ((w->arrived >> l & 1) && lanes[l].op_mask == mask && lanes[l].op == op) here |= 1u << l;
+    if ((here & mask) != mask) {
         simt_block(what, pc);
         return;
     }

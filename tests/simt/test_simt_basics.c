@@ -14,7 +14,7 @@ static struct simt_report run(int mistake, uint64_t seed, float *worst)
     enum { N = 300, ROWS = 5, THREADS = 64 };
     char constants[200];
     snprintf(constants, sizeof constants, "ROSE_ARCH=900 N=%d THREADS=%d MISTAKE=%d", N, THREADS, mistake);
-    const struct simt_kernel *k = simt_kernel("tests/simt/kernels/basics.cu", "basics", constants);
+    const struct simt_kernel *k = simt_kernel("tests/simt/kernels/cuda/basics.cu", "basics", constants);
     float x[ROWS * N];
     double want[ROWS + 1] = {0};
     for (int i = 0; i < ROWS * N; i++) {
@@ -52,7 +52,8 @@ TEST(each_mistake_is_found)
         enum simt_fault want;
     } cases[] = {{1, SIMT_BOUNDS},    {2, SIMT_DIVERGENT}, {3, SIMT_RACE},     {4, SIMT_DIVERGENT},
                  {5, SIMT_BOUNDS},    {6, SIMT_RACE},      {7, SIMT_DEADLOCK}, {8, SIMT_BOUNDS},
-                 {9, SIMT_DIVERGENT}, {10, SIMT_MASK},     {11, SIMT_RACE},    {12, SIMT_TRAP}};
+                 {9, SIMT_DIVERGENT}, {10, SIMT_MASK},     {11, SIMT_RACE},    {12, SIMT_TRAP},
+                 {13, SIMT_DIVERGENT}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint64_t seed = 0; seed < 8; seed++) {
             float worst;

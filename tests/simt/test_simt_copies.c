@@ -17,7 +17,7 @@ static struct simt_report run(int mistake, uint64_t seed, float *worst)
 {
     char constants[100];
     snprintf(constants, sizeof constants, "ROSE_ARCH=900 MISTAKE=%d", mistake);
-    const struct simt_kernel *k = simt_kernel("tests/simt/kernels/copies.cu", "copies", constants);
+    const struct simt_kernel *k = simt_kernel("tests/simt/kernels/cuda/copies.cu", "copies", constants);
     static float x[ROWS * COLS];
     float w[64], sums[BLOCKS] = {0};
     for (int i = 0; i < ROWS * COLS; i++) {

@@ -138,7 +138,7 @@ TEST(mma)
         char constants[60];
         snprintf(constants, sizeof constants, "ROSE_ARCH=%d OP=%d", op->arch, op->op);
         const struct simt_kernel *kernel =
-            simt_kernel("tests/simt/kernels/probe_mma.cu", "probe_mma", constants);
+            simt_kernel("tests/simt/kernels/cuda/probe_mma.cu", "probe_mma", constants);
         struct probe_mma_params p = {simt_buffer("in", sizeof in, in), simt_buffer("out", 512, NULL)};
         struct simt_report rep =
             simt_launch(&(struct simt_launch){.kernel = kernel, .block = {32}, .seed = o}, &p);
@@ -164,7 +164,7 @@ struct probe_matrix_params {
 TEST(ldmatrix_stmatrix)
 {
     const struct simt_kernel *k =
-        simt_kernel("tests/simt/kernels/probe_matrix.cu", "probe_matrix", "ROSE_ARCH=900");
+        simt_kernel("tests/simt/kernels/cuda/probe_matrix.cu", "probe_matrix", "ROSE_ARCH=900");
     uint16_t in[256];
     for (int i = 0; i < 256; i++) in[i] = (uint16_t)(i * 5 + 1);
     struct probe_matrix_params p = {simt_buffer("in", sizeof in, in),

@@ -81,7 +81,7 @@ static struct simt_report run(const struct op *op, int mistake, uint64_t seed, i
                                      simt_constant("regs", sizeof regs, regs),
                                      simt_buffer("d", 128 * N * 4, NULL)};
     struct simt_report rep =
-        simt_launch(&(struct simt_launch){.kernel = simt_kernel("tests/simt/kernels/probe_tcgen05.cu",
+        simt_launch(&(struct simt_launch){.kernel = simt_kernel("tests/simt/kernels/cuda/probe_tcgen05.cu",
                                                                 "probe_tcgen05", constants),
                                           .block = {128},
                                           .shared_bytes = 16384 + 8192 + 1024 + 64,
@@ -138,7 +138,7 @@ struct multimem_params {
 TEST(multimem)
 {
     const struct simt_kernel *k =
-        simt_kernel("tests/simt/kernels/probe_multimem.cu", "probe_multimem", "ROSE_ARCH=900");
+        simt_kernel("tests/simt/kernels/cuda/probe_multimem.cu", "probe_multimem", "ROSE_ARCH=900");
     void *x[3], *y[3], *f[3];
     for (int g = 0; g < 3; g++) {
         uint16_t in[256]; /* bf16 whole numbers */
@@ -170,7 +170,7 @@ TEST(multimem)
         CHECK_INT(*(uint32_t *)f[g], 32);
     }
     /* An ordinary access to a multicast address is refused. */
-    k = simt_kernel("tests/simt/kernels/probe_multimem.cu", "probe_multimem", "ROSE_ARCH=900 MISTAKE=1");
+    k = simt_kernel("tests/simt/kernels/cuda/probe_multimem.cu", "probe_multimem", "ROSE_ARCH=900 MISTAKE=1");
     r = simt_launch(&(struct simt_launch){.kernel = k, .block = {32}, .seed = 1}, &p);
     CHECK_SIMT(r, SIMT_BOUNDS);
     simt_reset();

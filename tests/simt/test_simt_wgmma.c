@@ -138,7 +138,7 @@ static struct simt_report run(const struct op *op, int N, int span, int accumula
     leading_stride(span, op->trans, op->trans ? held : 64, &p.a_leading, &p.a_stride);
     leading_stride(span, op->trans, op->trans ? k : N, &p.b_leading, &p.b_stride);
     struct simt_report rep =
-        simt_launch(&(struct simt_launch){.kernel = simt_kernel("tests/simt/kernels/probe_wgmma.cu",
+        simt_launch(&(struct simt_launch){.kernel = simt_kernel("tests/simt/kernels/cuda/probe_wgmma.cu",
                                                                 "probe_wgmma", constants),
                                           .block = {128},
                                           .shared_bytes = A_BYTES + B_BYTES,

@@ -1,3 +1,4 @@
+// arch: sm_90a sm_100a sm_120a
 /* Doubles a matrix tile by tile: TMA in (128-byte swizzle), ordinary arithmetic, TMA out, two stages; the row sums of a
  * tile travel through the cluster's shared memory. For the harness's own tests; MISTAKE plants one. */
 #include "kernels/cuda/common/rose.cuh"

@@ -1,3 +1,4 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
 /* A kernel for the harness's own tests: row sums, with every kind of basic operation; MISTAKE plants one. */
 #include "kernels/cuda/common/thread.cuh"
 #include "kernels/cuda/common/memory.cuh"
@@ -48,8 +49,9 @@ KERNEL(basics, struct basics_params, p, THREADS, 1)
         }
     }
     if (MISTAKE == 9 && thread_x() < 16) warp_any(FULL_WARP, true);
-    if (MISTAKE == 10 && lane_id() < 16) shuffle_u32(0xffff, 1, 0, 32);
-    if (MISTAKE == 10 && lane_id() >= 16) shuffle_u32(0xffffffff, 1, 0, 32);
+    if (MISTAKE == 10 && lane_id() < 16) shuffle_u32(FULL_WARP, 1, 0, 32);
+    if (MISTAKE == 10 && lane_id() >= 16) warp_any(FULL_WARP, true);
+    if (MISTAKE == 13) shuffle_u32(lane_id() < 16 ? 0xffff : FULL_WARP, 1, 0, 16);
     if (MISTAKE == 11) part[0] = part[1] + 1.0f;
     if (MISTAKE == 12) trap();
 }

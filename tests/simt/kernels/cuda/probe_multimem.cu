@@ -1,3 +1,4 @@
+// arch: sm_90a sm_100a sm_120a
 /* Sums bf16 over the GPUs of a group, adds to floats in all of them, raises a flag in all of them. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/multimem.cuh"

@@ -1,3 +1,4 @@
+// arch: sm_90a
 /* One warpgroup, one wgmma (OP) of N columns: operands as images of shared memory (A_BYTES, B_BYTES) or raw registers.
  * The same on the CPU and on the GPU. */
 #include "kernels/cuda/common/rose.cuh"

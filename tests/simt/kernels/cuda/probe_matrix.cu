@@ -1,3 +1,4 @@
+// arch: sm_90a sm_100a sm_120a
 /* ldmatrix and stmatrix of one warp: in, 32 rows of 8 halves; out, see test_simt_mma.c. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"

@@ -1,3 +1,4 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
 /* One warp, one matrix instruction (OP) on raw registers: in[lane][20] = a[4], b[4], meta, sa, sb, -, d[4], ..; out[lane][4].
  * The same on the CPU and on the GPU, so that their layouts can be compared. */
 #include "kernels/cuda/common/rose.cuh"

@@ -1,3 +1,4 @@
+// arch: sm_100a
 /* One block of 128 threads, one tcgen05 product chain (OP) of M = 128 and N columns: d = A * B + A * B, twice the same product. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/tcgen05.cuh"
