@@ -60,30 +60,50 @@ static void quantize_portable(const float *x, size_t stride, int height, int32_t
             quantize_block(x + (size_t)h * stride + i, ROSE_MIN(BLOCK, k - i), height, h, block);
 }
 
-/* Byte i of quads j of all rows: vectors of 64 codes, out[j][4 r + b]. */
-INLINE void unpack(const struct cpu_format *f, enum cpu_kernel kernel, const uint8_t *p, uint8_t out[8][64])
+/* Vectors of 8 shorts: what every 64-bit machine has; gcc and clang make the instructions. */
+typedef int16_t v8s __attribute__((vector_size(16)));
+typedef uint16_t v8u __attribute__((vector_size(16)));
+typedef int32_t v4s __attribute__((vector_size(16)));
+typedef uint64_t v2u __attribute__((vector_size(16)));
+
+enum { LANES = 8, PARTS = 64 / LANES };
+
+/* A block's codes widened to 16 bits: [quad][part of 8 bytes], low and high nibbles of 8-bit codes apart, because only then 8
+ * products with activations fit 16 bits (31 * 127 * 8 = 31,496; 63 * 127 * 4 = 32,004 for formats with groups of 16). */
+struct planes {
+    v8s low[8][PARTS], high[8][PARTS];
+};
+
+INLINE v8u load_bytes(const uint8_t *p)
 {
-    for (int i = 0; i < 64; i++) {
-        switch (kernel) {
-        case CPU_K8:
-            for (int j = 0; j < 8; j++) out[j][i] = p[64 * j + i];
-            break;
-        case CPU_K2M:
-        case CPU_K3:
-            for (int j = 0; j < 8; j++) {
-                out[j][i] = p[64 * (j / 4) + i] >> (j % 4 * 2) & 3;
-                if (kernel == CPU_K3) out[j][i] |= (uint8_t)((p[128 + i] >> j & 1) << 2);
-            }
-            break;
-        default:
-            for (int j = 0; j < 8; j++) {
-                out[j][i] = p[64 * (j % 4) + i] >> (j / 4 * 4) & 15;
-                if (kernel == CPU_KT) out[j][i] = f->table[out[j][i]];
-                if (kernel == CPU_K5 || kernel == CPU_K5M) out[j][i] |= (uint8_t)((p[256 + i] >> j & 1) << 4);
-                if (kernel == CPU_K6) out[j][i] |= (uint8_t)((p[256 + 64 * (j / 4) + i] >> (j % 4 * 2) & 3) << 4);
-            }
-            break;
+    typedef uint8_t v8b __attribute__((vector_size(8)));
+    v8b b;
+    memcpy(&b, p, sizeof b);
+    return __builtin_convertvector(b, v8u);
+}
+
+INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, const uint8_t *p, int part, struct planes *out)
+{
+    v8u third = {0}, upper[2] = {{0}, {0}};
+    p += LANES * part;
+    if (kernel == CPU_K3) third = load_bytes(p + 128);
+    if (kernel == CPU_K5 || kernel == CPU_K5M) third = load_bytes(p + 256);
+    if (kernel == CPU_K6) upper[0] = load_bytes(p + 256), upper[1] = load_bytes(p + 320);
+    for (int j = 0; j < 8; j++) {
+        v8u c;
+        if (kernel == CPU_K8) c = load_bytes(p + 64 * j);
+        else if (kernel == CPU_K2M || kernel == CPU_K3) c = load_bytes(p + 64 * (j / 4)) >> (j % 4 * 2) & 3;
+        else c = load_bytes(p + 64 * (j % 4)) >> (j / 4 * 4) & 15;
+        if (kernel == CPU_K3) c |= (third >> j & 1) << 2;
+        if (kernel == CPU_K5 || kernel == CPU_K5M) c |= (third >> j & 1) << 4;
+        if (kernel == CPU_K6) c |= (upper[j / 4] >> (j % 4 * 2) & 3) << 4;
+        if (kernel == CPU_KT)
+            for (int i = 0; i < LANES; i++) c[i] = f->table[c[i]];
+        if (kernel == CPU_K8 || kernel == CPU_KT) {
+            out->high[j][part] = (v8s)(c >> 4);
+            c &= 15;
         }
+        out->low[j][part] = (v8s)c;
     }
 }
 
@@ -100,15 +120,30 @@ INLINE int32_t int_at(const uint8_t *p, int i)
     return v;
 }
 
-/* One half block (16 columns) or a whole one: quads [from, to). */
-INLINE void dot_quads(uint8_t codes[8][64], const int8_t *q, int from, int to, int32_t sum[ROWS])
+/* 8 shorts, 4 of a row: the two rows' sums. */
+INLINE void add_rows(v8s v, int32_t scale, int32_t sum[2])
 {
-    for (int j = from; j < to; j++) {
-        int32_t q0 = q[4 * j], q1 = q[4 * j + 1], q2 = q[4 * j + 2], q3 = q[4 * j + 3];
-        for (int r = 0; r < ROWS; r++) {
-            const uint8_t *c = codes[j] + 4 * r;
-            sum[r] += c[0] * q0 + c[1] * q1 + c[2] * q2 + c[3] * q3;
+    v4s w = (v4s)v, pairs = (w << 16 >> 16) + (w >> 16);
+    v2u u = (v2u)pairs;
+    u += u >> 32; /* the low halves hold pair + pair */
+    sum[0] += scale * (int32_t)(uint32_t)u[0];
+    sum[1] += scale * (int32_t)(uint32_t)u[1];
+}
+
+/* Quads [from, to) of all rows times one row's activations q. */
+INLINE void dot_quads(enum cpu_kernel kernel, const struct planes *c, const int8_t *q, int from, int to, int32_t sum[ROWS])
+{
+    v8s x[8];
+    for (int j = from; j < to; j++)
+        x[j] = (v8s){q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3], q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3]};
+    for (int part = 0; part < PARTS; part++) {
+        v8s low = {0}, high = {0};
+        for (int j = from; j < to; j++) {
+            low += c->low[j][part] * x[j];
+            if (kernel == CPU_K8 || kernel == CPU_KT) high += c->high[j][part] * x[j];
         }
+        add_rows(low, 1, sum + 2 * part);
+        if (kernel == CPU_K8 || kernel == CPU_KT) add_rows(high, 16, sum + 2 * part);
     }
 }
 
@@ -118,8 +153,8 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
     int shift = f->offset_shift, halves = BLOCK / group, floats = cpu_format_scale_floats(f);
     memset(out, 0, (size_t)height * ROWS * sizeof *out);
     for (int b = 0; b < blocks; b++, codes += f->code_bytes, scales += floats, tile += height * MATMUL_ACT_BYTES) {
-        uint8_t c[8][64];
-        unpack(f, kernel, codes, c);
+        struct planes c;
+        for (int part = 0; part < PARTS; part++) unpack_part(f, kernel, codes, part, &c);
         for (int h = 0; h < height; h++) {
             const int8_t *q = (const int8_t *)tile + BLOCK * h;
             float s = float_at(tile + height * MATMUL_ACT_S, h);
@@ -129,7 +164,9 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
                 float ssum = float_at(tile + height * (MATMUL_ACT_SSUM + 4 * which), h);
                 int32_t sum[ROWS];
                 for (int r = 0; r < ROWS; r++) sum[r] = start;
-                dot_quads(c, q, half * 4, half * 4 + 8 / halves, sum);
+                if (halves == 1) dot_quads(kernel, &c, q, 0, 8, sum);
+                else if (half == 0) dot_quads(kernel, &c, q, 0, 4, sum);
+                else dot_quads(kernel, &c, q, 4, 8, sum);
                 for (int r = 0; r < ROWS; r++) {
                     float *acc = &out[h * ROWS + r];
                     *acc = fmaf((float)sum[r], scales[16 * half + r] * s, *acc);

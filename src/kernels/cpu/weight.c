@@ -343,11 +343,17 @@ void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *s
 
 /* ---- reading back ---- */
 
-static float half_at(const uint8_t *p, int i)
+static inline float half_at(const uint8_t *p, int i)
 {
+#if defined(__ARM_FP16_FORMAT_IEEE)
+    __fp16 h; /* one instruction */
+    memcpy(&h, p + 2 * i, 2);
+    return (float)h;
+#else
     uint16_t h;
     memcpy(&h, p + 2 * i, 2);
     return f16_to_f32(h);
+#endif
 }
 
 static float half_e8m0(uint8_t e)
