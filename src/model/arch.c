@@ -21,21 +21,20 @@ static void windows_by_period(const struct json *j, struct model_config *c, int3
 
 /* --- rows that read more than the shared reader ------------------------------------------------------------------------------ */
 
+/* The window is off unless asked for. Without layer_types Qwen2 and Qwen3 have it from max_window_layers on, Qwen2-MoE in every
+ * other layer before max_window_layers, Qwen3-MoE everywhere. */
 static enum rose_status qwen2_json(arena_t *arena, const struct json *j, struct model_config *c, struct rose_error *err)
 {
     (void)arena;
-    /* The window is off unless asked for, and then only from max_window_layers on. */
-    bool use = json_bool(json_get(j, "use_sliding_window"), false);
-    int32_t from;
-    ROSE_TRY(config_int(j, "max_window_layers", 0, INT32_MAX, 28, &from, err));
-    bool typed = !json_is_null(json_get(j, "layer_types"));
-    for (int32_t i = 0; i < c->layers; i++)
-        if (!use || (!typed && i < from)) c->layer[i].window = 0;
-    c->o_bias = false;
-    if (str_is(str_of(c->arch->name), "qwen2") || str_is(str_of(c->arch->name), "qwen2_moe"))
-        c->qkv_bias = json_bool(json_get(j, "qkv_bias"), true);
-    else
-        c->o_bias = c->qkv_bias;
+    bool use = json_bool(json_get(j, "use_sliding_window"), false), typed = !json_is_null(json_get(j, "layer_types"));
+    bool moe2 = str_is(str_of(c->arch->name), "qwen2_moe"), moe3 = str_is(str_of(c->arch->name), "qwen3_moe");
+    int32_t border;
+    ROSE_TRY(config_int(j, "max_window_layers", 0, INT32_MAX, 28, &border, err));
+    for (int32_t i = 0; i < c->layers; i++) {
+        bool has = moe3 || typed || (moe2 ? i % 2 == 0 && i < border : i >= border);
+        if (!use || !has) c->layer[i].window = 0;
+    }
+    if (moe2) c->qkv_bias = json_bool(json_get(j, "qkv_bias"), true);
     return ROSE_OK;
 }
 
@@ -82,7 +81,10 @@ static enum rose_status gemma_scales(const struct json *j, struct model_config *
     if (!(scalar > 0)) return status_set(err, ROSE_FORMAT, "config.json: \"query_pre_attn_scalar\" must be positive");
     c->attention_scale = (float)(1 / sqrt(scalar));
     c->embedding_scale = sqrtf((float)c->hidden);
-    c->tied = json_bool(json_get(j, "tie_word_embeddings"), true);
+    struct str act = json_str(json_get(j, "hidden_activation"), ""); /* "hidden_act" of old files means nothing */
+    if (!act.n) c->activation = c->arch->activation;
+    if (json_bool(json_get(j, "use_bidirectional_attention"), false))
+        return status_set(err, ROSE_UNSUPPORTED, "config.json: \"use_bidirectional_attention\" makes this an encoder, which cannot generate text");
     bool gemma2 = str_is(str_of(c->arch->name), "gemma2");
     /* Absent means the class's default, null means none. */
     const struct json *attention = json_get(j, "attn_logit_softcapping"), *final = json_get(j, "final_logit_softcapping");
@@ -95,7 +97,7 @@ static enum rose_status gemma2_json(arena_t *arena, const struct json *j, struct
 {
     (void)arena;
     int32_t window;
-    ROSE_TRY(config_int(j, "sliding_window", 0, INT32_MAX, 4096, &window, err));
+    ROSE_TRY(config_window(j, c, &window, err));
     windows_by_period(j, c, window, 2);
     return gemma_scales(j, c, err);
 }
@@ -103,15 +105,17 @@ static enum rose_status gemma2_json(arena_t *arena, const struct json *j, struct
 static enum rose_status gemma3_json(arena_t *arena, const struct json *j, struct model_config *c, struct rose_error *err)
 {
     int32_t window, period;
-    ROSE_TRY(config_int(j, "sliding_window", 0, INT32_MAX, 4096, &window, err));
+    ROSE_TRY(config_window(j, c, &window, err));
     ROSE_TRY(config_int(j, "sliding_window_pattern", 1, 4096, 6, &period, err));
     windows_by_period(j, c, window, period);
     ROSE_TRY(gemma_scales(j, c, err));
-    const struct json *params = config_rope_params(j), *full = json_get(params, "full_attention"), *sliding = json_get(params, "sliding_attention");
-    ROSE_TRY(config_rope(arena, j, full ? full : params, 1e6, c, &c->ropes[0], err));
-    double local = json_num(json_get(j, "rope_local_base_freq"), 10000);
+    /* Old files: rope_theta and rope_scaling for the layers that see everything, rope_local_base_freq for the others. */
+    const struct json *both = json_get(j, "rope_parameters"), *scaling = json_get(j, "rope_scaling"), *sliding = json_get(both, "sliding_attention");
     static const struct json none = {.type = JSON_OBJECT};
-    ROSE_TRY(config_rope(arena, &none, sliding ? sliding : &none, local, c, &c->ropes[1], err));
+    ROSE_TRY(config_rope(arena, j, json_is_null(scaling) ? json_get(both, "full_attention") : scaling, 1e6, c, &c->ropes[0], err));
+    ROSE_TRY(config_rope(arena, &none, sliding, json_num(json_get(j, "rope_local_base_freq"), 10000), c, &c->ropes[1], err));
+    if (rope_by_length(&c->ropes[1]))
+        return status_set(err, ROSE_UNSUPPORTED, "config.json: layers with a window must not have frequencies that depend on the length");
     c->ropes_count = 2;
     for (int32_t i = 0; i < c->layers; i++) c->layer[i].rope = c->layer[i].window ? 1 : 0;
     return ROSE_OK;
@@ -119,11 +123,12 @@ static enum rose_status gemma3_json(arena_t *arena, const struct json *j, struct
 
 static enum rose_status granite_json(arena_t *arena, const struct json *j, struct model_config *c, struct rose_error *err)
 {
-    (void)arena, (void)err;
+    (void)arena;
     c->embedding_scale = (float)json_num(json_get(j, "embedding_multiplier"), 1);
     c->residual_scale = (float)json_num(json_get(j, "residual_multiplier"), 1);
     c->attention_scale = (float)json_num(json_get(j, "attention_multiplier"), 1);
     c->logits_scale = (float)(1 / json_num(json_get(j, "logits_scaling"), 1));
+    if (!(c->attention_scale > 0)) return status_set(err, ROSE_FORMAT, "config.json: \"attention_multiplier\" must be positive");
     return ROSE_OK;
 }
 
@@ -143,7 +148,6 @@ static enum rose_status smollm3_json(arena_t *arena, const struct json *j, struc
         /* Without layer_types, the window is for the layers without rope. */
         if (!use || (json_is_null(json_get(j, "layer_types")) && rope)) c->layer[i].window = 0;
     }
-    c->tied = json_bool(json_get(j, "tie_word_embeddings"), true);
     return ROSE_OK;
 }
 
@@ -196,21 +200,33 @@ static enum rose_status qwen_moe_gguf(arena_t *arena, struct weights *w, struct 
 }
 
 static const struct arch rows[] = {
-    {.name = "llama", .gguf = "llama", .hf_class = "LlamaForCausalLM", .gguf_pairs = true, .ignore = "rotary_emb.inv_freq"},
-    {.name = "mistral", .hf_class = "MistralForCausalLM", .gguf_pairs = true},
-    {.name = "mixtral", .hf_class = "MixtralForCausalLM", .gguf_pairs = true, .extra = mixtral_slots, .from_json = mixtral_json},
-    {.name = "qwen2", .gguf = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv_bias = true, .from_json = qwen2_json},
-    {.name = "qwen2_moe", .gguf = "qwen2moe", .hf_class = "Qwen2MoeForCausalLM", .qkv_bias = true, .from_json = qwen_moe_json, .from_gguf = qwen_moe_gguf},
-    {.name = "qwen3", .gguf = "qwen3", .hf_class = "Qwen3ForCausalLM", .qk_norm = MODEL_QK_NORM_HEAD, .from_json = qwen2_json},
-    {.name = "qwen3_moe", .gguf = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .qk_norm = MODEL_QK_NORM_HEAD, .from_json = qwen_moe_json, .from_gguf = qwen_moe_gguf},
+    {.name = "llama", .gguf = "llama", .hf_class = "LlamaForCausalLM", .gguf_pairs = true, .reads_attention_bias = true, .reads_mlp_bias = true,
+     .ignore = "rotary_emb.inv_freq"},
+    {.name = "mistral", .hf_class = "MistralForCausalLM", .gguf_pairs = true, .windows = ARCH_WINDOWS_ALL, .window = 4096, .kv_heads = 8},
+    {.name = "mixtral", .hf_class = "MixtralForCausalLM", .gguf_pairs = true, .extra = mixtral_slots, .windows = ARCH_WINDOWS_ALL, .kv_heads = 8, .theta = 1e6,
+     .eps = 1e-5, .from_json = mixtral_json},
+    {.name = "qwen2", .gguf = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 32,
+     .from_json = qwen2_json},
+    {.name = "qwen2_moe", .gguf = "qwen2moe", .hf_class = "Qwen2MoeForCausalLM", .qkv_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 16,
+     .from_json = qwen_moe_json, .from_gguf = qwen_moe_gguf},
+    {.name = "qwen3", .gguf = "qwen3", .hf_class = "Qwen3ForCausalLM", .qk_norm = MODEL_QK_NORM_HEAD, .reads_attention_bias = true, .windows = ARCH_WINDOWS_TYPES,
+     .window = 4096, .kv_heads = 32, .head_dim = 128, .from_json = qwen2_json},
+    {.name = "qwen3_moe", .gguf = "qwen3moe", .hf_class = "Qwen3MoeForCausalLM", .qk_norm = MODEL_QK_NORM_HEAD, .reads_attention_bias = true,
+     .windows = ARCH_WINDOWS_ALL, .window = 4096, .kv_heads = 4, .from_json = qwen_moe_json, .from_gguf = qwen_moe_gguf},
     {.name = "gemma2", .gguf = "gemma2", .hf_class = "Gemma2ForCausalLM", .extra = gemma_slots, .norms = MODEL_NORM_SANDWICH, .norm_offset = 1,
-     .activation = OP_ACT_GELU_TANH, .from_json = gemma2_json, .from_gguf = gemma_gguf},
+     .activation = OP_ACT_GELU_TANH, .reads_attention_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 4, .head_dim = 256, .tied = true,
+     .from_json = gemma2_json, .from_gguf = gemma_gguf},
     {.name = "gemma3_text", .gguf = "gemma3", .hf_class = "Gemma3ForCausalLM", .extra = gemma_slots, .norms = MODEL_NORM_SANDWICH, .norm_offset = 1,
-     .activation = OP_ACT_GELU_TANH, .qk_norm = MODEL_QK_NORM_HEAD, .from_json = gemma3_json, .from_gguf = gemma_gguf},
-    {.name = "phi3", .gguf = "phi3", .hf_class = "Phi3ForCausalLM", .fused_qkv = true, .fused_gate_up = true},
-    {.name = "olmo2", .gguf = "olmo2", .hf_class = "Olmo2ForCausalLM", .norms = MODEL_NORM_POST, .qk_norm = MODEL_QK_NORM_FULL},
-    {.name = "granite", .gguf = "granite", .hf_class = "GraniteForCausalLM", .gguf_pairs = true, .from_json = granite_json, .from_gguf = granite_gguf},
-    {.name = "smollm3", .gguf = "smollm3", .hf_class = "SmolLM3ForCausalLM", .gguf_pairs = true, .from_json = smollm3_json, .from_gguf = smollm3_gguf},
+     .activation = OP_ACT_GELU_TANH, .reads_attention_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 4, .head_dim = 256, .tied = true,
+     .qk_norm = MODEL_QK_NORM_HEAD, .from_json = gemma3_json, .from_gguf = gemma_gguf},
+    {.name = "phi3", .gguf = "phi3", .hf_class = "Phi3ForCausalLM", .fused_qkv = true, .fused_gate_up = true, .windows = ARCH_WINDOWS_ALL, .eps = 1e-5,
+     .original_context = 4096},
+    {.name = "olmo2", .gguf = "olmo2", .hf_class = "Olmo2ForCausalLM", .norms = MODEL_NORM_POST, .qk_norm = MODEL_QK_NORM_FULL, .reads_attention_bias = true,
+     .eps = 1e-5},
+    {.name = "granite", .gguf = "granite", .hf_class = "GraniteForCausalLM", .gguf_pairs = true, .reads_attention_bias = true, .reads_mlp_bias = true,
+     .from_json = granite_json, .from_gguf = granite_gguf},
+    {.name = "smollm3", .gguf = "smollm3", .hf_class = "SmolLM3ForCausalLM", .gguf_pairs = true, .reads_attention_bias = true, .reads_mlp_bias = true,
+     .windows = ARCH_WINDOWS_TYPES, .kv_heads = 4, .theta = 2e6, .tied = true, .from_json = smollm3_json, .from_gguf = smollm3_gguf},
 };
 
 const struct arch *arch_at(int i) { return i >= 0 && i < (int)ROSE_COUNT(rows) ? &rows[i] : NULL; }

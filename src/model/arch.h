@@ -100,6 +100,13 @@ struct slot_row {
     bool per_layer;
 };
 
+/* Which layers have a sliding window in config.json. */
+enum arch_windows {
+    ARCH_WINDOWS_NONE,  /* the key is not read */
+    ARCH_WINDOWS_ALL,   /* "sliding_window" holds for every layer */
+    ARCH_WINDOWS_TYPES, /* layer_types names them, without it the row's own rule */
+};
+
 struct arch {
     const char *name;               /* Hugging Face model_type */
     const char *gguf;               /* general.architecture, NULL: not in GGUF */
@@ -111,7 +118,13 @@ struct arch {
     enum model_qk_norm qk_norm;
     float norm_offset;              /* of Hugging Face files; GGUF files have it added in */
     bool qkv_bias;                  /* always there */
+    bool reads_attention_bias, reads_mlp_bias; /* the keys mean something; other classes ignore them */
+    enum arch_windows windows;
     enum op_activation activation;  /* when the config names none */
+    /* What absent keys mean; 0: rope_theta 10000, rms_norm_eps 1e-6, head_dim hidden / heads, as many key-value heads as heads, no window. */
+    double theta, eps;
+    int32_t head_dim, kv_heads, window, original_context;
+    bool tied;
     const char *ignore;             /* tensor name prefix that may be present and unused, NULL */
     /* What the config says in this architecture's own words. NULL: nothing more. */
     enum rose_status (*from_json)(struct arena *arena, const struct json *config, struct model_config *out, struct rose_error *err);

@@ -63,16 +63,18 @@ enum rose_status config_rope(struct arena *arena, const struct json *config, con
     for (size_t i = 0; i < ROSE_COUNT(known); i++)
         if (str_is(type, known[i].name)) r->scaling = known[i].scaling;
     if ((int)r->scaling < 0) return status_set(err, ROSE_UNSUPPORTED, "config.json: rope type \"" STR_FMT "\" is not known", STR_ARG(type));
+    /* Early Phi-3 files call longrope by other names. */
+    if (r->scaling == ROPE_YARN && str_is(str_of(c->arch->name), "phi3")) r->scaling = ROPE_LONGROPE;
     r->theta = json_num(json_get(params, "rope_theta"), json_num(json_get(config, "rope_theta"), theta));
     double partial = json_num(json_get(params, "partial_rotary_factor"), json_num(json_get(config, "partial_rotary_factor"), 1));
     if (!(partial > 0 && partial <= 1)) return status_set(err, ROSE_FORMAT, "config.json: \"partial_rotary_factor\" must lie in (0, 1]");
     r->rotary_dim = (int32_t)(c->heads.head_dim * partial);
-    const struct json *original = json_get(params, "original_max_position_embeddings");
-    if (json_is_null(original)) original = json_get(config, "original_max_position_embeddings");
-    r->original_context = (int32_t)ROSE_MIN(ROSE_MAX(json_int(original, 0), 0), INT32_MAX);
-    const struct json *factor = json_get(params, "factor");
-    r->factor = json_num(factor, r->original_context ? (double)c->context / r->original_context : 1);
+    /* The key at the top goes before the one among the parameters. */
+    const struct json *original = json_get(config, "original_max_position_embeddings");
+    if (json_is_null(original) && !c->arch->original_context) original = json_get(params, "original_max_position_embeddings");
+    r->original_context = (int32_t)ROSE_MIN(ROSE_MAX(json_int(original, c->arch->original_context), 0), INT32_MAX);
     /* Phi-3 files give the two contexts instead of the factor. */
+    r->factor = json_num(json_get(params, "factor"), r->original_context ? (double)c->context / r->original_context : 1);
     r->low_freq_factor = json_num(json_get(params, "low_freq_factor"), 1);
     r->high_freq_factor = json_num(json_get(params, "high_freq_factor"), 4);
     r->beta_fast = json_num(json_get(params, "beta_fast"), 32);
@@ -88,7 +90,6 @@ enum rose_status config_rope(struct arena *arena, const struct json *config, con
     return config_rope_check(r, "config.json", err);
 }
 
-/* rope_parameters (transformers 5), else rope_scaling beside rope_theta. */
 const struct json *config_rope_params(const struct json *config)
 {
     return get2(config, "rope_parameters", "rope_scaling");
@@ -122,18 +123,25 @@ static enum rose_status read_sizes(const struct json *j, struct model_config *c,
     ROSE_TRY(config_int(j, "intermediate_size", 1, 1 << 22, -1, &c->intermediate, err));
     ROSE_TRY(config_int(j, "max_position_embeddings", 1, INT32_MAX, 2048, &c->context, err));
     ROSE_TRY(config_int(j, "num_attention_heads", 1, 1 << 14, -1, &c->heads.heads, err));
-    ROSE_TRY(config_int(j, "num_key_value_heads", 1, 1 << 14, c->heads.heads, &c->heads.kv_heads, err));
-    ROSE_TRY(config_int(j, "head_dim", 1, 1 << 14, ROSE_MAX(c->hidden / c->heads.heads, 1), &c->heads.head_dim, err));
+    ROSE_TRY(config_int(j, "num_key_value_heads", 1, 1 << 14, json_get(j, "num_key_value_heads") || !c->arch->kv_heads ? c->heads.heads : c->arch->kv_heads,
+                        &c->heads.kv_heads, err));
+    int32_t share = ROSE_MAX(c->hidden / c->heads.heads, 1);
+    ROSE_TRY(config_int(j, "head_dim", 1, 1 << 14, json_get(j, "head_dim") || !c->arch->head_dim ? share : c->arch->head_dim, &c->heads.head_dim, err));
     return ROSE_OK;
 }
 
-/* layer_types names each layer's attention; without it sliding_window holds for all, or for those the row says. */
+enum rose_status config_window(const struct json *j, const struct model_config *c, int32_t *out, struct rose_error *err)
+{
+    return config_int(j, "sliding_window", 0, INT32_MAX, json_get(j, "sliding_window") ? 0 : c->arch->window, out, err);
+}
+
+/* Windows of all layers, or of those that layer_types names; rows with a rule of their own go on from there. */
 static enum rose_status read_windows(const struct json *j, struct model_config *c, struct rose_error *err)
 {
     int32_t window;
-    ROSE_TRY(config_int(j, "sliding_window", 0, INT32_MAX, 0, &window, err));
-    if (!json_bool(json_get(j, "use_sliding_window"), true)) window = 0;
-    const struct json *types = json_get(j, "layer_types");
+    if (c->arch->windows == ARCH_WINDOWS_NONE) return ROSE_OK;
+    ROSE_TRY(config_window(j, c, &window, err));
+    const struct json *types = c->arch->windows == ARCH_WINDOWS_TYPES ? json_get(j, "layer_types") : NULL;
     if (!json_is_null(types) && (!json_is(types, JSON_ARRAY) || (int32_t)types->count < c->layers))
         return status_set(err, ROSE_FORMAT, "config.json: \"layer_types\" must name all %d layers", c->layers);
     for (int32_t i = 0; i < c->layers; i++) {
@@ -159,15 +167,15 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);
     if (!c->layer) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     snprintf(c->name, sizeof c->name, STR_FMT, STR_ARG(json_str(json_get(j, "_name_or_path"), "")));
-    c->norm_eps = (float)json_num(get2(j, "rms_norm_eps", "layer_norm_eps"), 1e-6);
+    c->norm_eps = (float)json_num(get2(j, "rms_norm_eps", "layer_norm_eps"), c->arch->eps ? c->arch->eps : 1e-6);
     c->norm_offset = c->arch->norm_offset;
     c->norms = c->arch->norms;
     c->qk_norm = c->arch->qk_norm;
     c->rope_pairs = OP_ROPE_HALF;
-    c->tied = json_bool(json_get(j, "tie_word_embeddings"), false);
-    c->qkv_bias = c->arch->qkv_bias || json_bool(json_get(j, "attention_bias"), false);
-    c->o_bias = json_bool(json_get(j, "attention_bias"), false);
-    c->mlp_bias = json_bool(json_get(j, "mlp_bias"), false);
+    c->tied = json_bool(json_get(j, "tie_word_embeddings"), c->arch->tied);
+    c->o_bias = c->arch->reads_attention_bias && json_bool(json_get(j, "attention_bias"), false);
+    c->qkv_bias = c->arch->qkv_bias || c->o_bias;
+    c->mlp_bias = c->arch->reads_mlp_bias && json_bool(json_get(j, "mlp_bias"), false);
     struct str act = json_str(get2(j, "hidden_activation", "hidden_act"), "");
     c->activation = c->arch->activation ? c->arch->activation : OP_ACT_SILU;
     if (act.n && !config_activation(act, &c->activation))
@@ -178,7 +186,7 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     ROSE_TRY(read_windows(j, c, err));
     c->ropes_count = 1;
     const struct json *params = config_rope_params(j);
-    if (json_is_null(json_get(params, "full_attention"))) ROSE_TRY(config_rope(arena, j, params, 10000, c, &c->ropes[0], err));
+    if (json_is_null(json_get(params, "full_attention"))) ROSE_TRY(config_rope(arena, j, params, c->arch->theta ? c->arch->theta : 10000, c, &c->ropes[0], err));
     if (c->arch->from_json) ROSE_TRY(c->arch->from_json(arena, j, c, err));
     return config_finish(c, file, err);
 }

@@ -7,9 +7,12 @@
 /* A whole number in [low, high]; missing or null: fallback, or an error when fallback < low. */
 enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err);
 bool config_activation(struct str name, enum op_activation *out);
+/* "sliding_window"; absent: the row's default, null: 0. */
+enum rose_status config_window(const struct json *config, const struct model_config *c, int32_t *out, struct rose_error *err);
 /* One table of rotary parameters; config gives the old-style neighbours (rope_theta, partial_rotary_factor). */
 enum rose_status config_rope(struct arena *arena, const struct json *config, const struct json *params, double theta, const struct model_config *c,
                              struct rope_config *out, struct rose_error *err);
+/* rope_parameters (transformers 5), else rope_scaling beside rope_theta. */
 const struct json *config_rope_params(const struct json *config);
 /* Adds the ids of "eos_token_id" (one or a list), each once. */
 enum rose_status config_eos(const struct json *config, struct model_config *c, struct rose_error *err);

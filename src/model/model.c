@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "weights/bind.h"
 #include "weights/gguf.h"
@@ -201,12 +202,33 @@ static enum rose_status finish_ropes(struct model *m, const struct model_layer *
     return ROSE_OK;
 }
 
+/* A config that ties the tables beside an output matrix with other values: the matrix is meant, as transformers has it too. */
+static void untie(struct model *m)
+{
+    const struct weights_tensor *embed = weights_find(m->weights, "model.embed_tokens.weight"), *out = weights_find(m->weights, "lm_head.weight");
+    if (!m->config.tied || !embed || !out) return;
+    m->config.tied = embed->bytes == out->bytes && !strcmp(embed->type, out->type) && !memcmp(embed->tensor.data, out->tensor.data, embed->bytes);
+}
+
+/* Experts come one tensor each: a config that speaks of far more than the files hold is refused before millions are looked for. */
+static enum rose_status check_experts(struct loader *l)
+{
+    const struct model_config *c = &l->m->config;
+    size_t wanted = 0, there = weights_count(l->m->weights);
+    for (int32_t i = 0; i < c->layers; i++) wanted += c->layer[i].moe ? l->gguf ? 3 : (size_t)c->experts * 3 : 0;
+    if (wanted / 16 <= there + 4096) return ROSE_OK;
+    return status_set(l->err, ROSE_FORMAT, "%s: %d experts in each of %d layers need %zu tensors and the files hold %zu", weights_path(l->m->weights), c->experts,
+                      c->layers, wanted, there);
+}
+
 static enum rose_status load(struct loader *l)
 {
     struct model *m = l->m;
     ROSE_TRY(config_read(&m->arena, m->weights, &m->config, l->err));
     l->arch = m->config.arch;
     l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
+    if (!l->gguf) untie(m);
+    ROSE_TRY(check_experts(l));
     m->layers = ARENA_ARRAY(&m->arena, struct model_layer, (size_t)m->config.layers);
     struct model_layer *top = ARENA_NEW(&m->arena, struct model_layer);
     if (!m->layers || !top) return no_memory(l);

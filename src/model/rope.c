@@ -23,7 +23,7 @@ static void yarn(const struct rope_config *r, int32_t original, float *inv_freq)
     low = fmax(low, 0), high = fmin(high, r->rotary_dim - 1);
     if (low == high) high += 0.001;
     for (int i = 0; i < r->rotary_dim / 2; i++) {
-        float ramp = (float)fmin(fmax((i - low) / (high - low), 0), 1);
+        float ramp = fminf(fmaxf(((float)i - (float)low) / (float)(high - low), 0), 1);
         float keep = 1 - ramp;
         inv_freq[i] = inv_freq[i] / (float)r->factor * (1 - keep) + inv_freq[i] * keep;
     }
@@ -31,34 +31,37 @@ static void yarn(const struct rope_config *r, int32_t original, float *inv_freq)
 
 static void llama3(const struct rope_config *r, int32_t original, float *inv_freq)
 {
-    double low_wavelength = original / r->low_freq_factor, high_wavelength = original / r->high_freq_factor;
+    float factor = (float)r->factor, low = (float)r->low_freq_factor, spread = (float)(r->high_freq_factor - r->low_freq_factor);
+    float low_wavelength = (float)(original / r->low_freq_factor), high_wavelength = (float)(original / r->high_freq_factor);
     for (int i = 0; i < r->rotary_dim / 2; i++) {
-        double f = inv_freq[i], wavelength = 2 * pi / f;
-        if (wavelength > low_wavelength) f /= r->factor;
+        float f = inv_freq[i], wavelength = (float)(2 * pi) / f;
+        if (wavelength > low_wavelength) inv_freq[i] = f / factor;
         else if (wavelength >= high_wavelength) {
-            double smooth = (original / wavelength - r->low_freq_factor) / (r->high_freq_factor - r->low_freq_factor);
-            f = (1 - smooth) * f / r->factor + smooth * f;
+            float smooth = ((float)original / wavelength - low) / spread;
+            inv_freq[i] = (1 - smooth) * f / factor + smooth * f;
         }
-        inv_freq[i] = (float)f;
     }
 }
 
+/* The angles of a long context magnify every rounding, so the powers are rounded where the reference rounds them. */
 void rope_inv_freq(const struct rope_config *r, int32_t context, int32_t length, float *inv_freq, float *scale)
 {
-    int32_t original = r->original_context ? r->original_context : context;
+    int32_t original = r->original_context ? r->original_context : context, half = r->rotary_dim / 2;
     double theta = r->theta;
     if (r->scaling == ROPE_DYNAMIC && length > context)
         theta *= pow(r->factor * length / context - (r->factor - 1), (double)r->rotary_dim / (r->rotary_dim - 2));
-    for (int i = 0; i < r->rotary_dim / 2; i++) {
-        inv_freq[i] = (float)(1.0 / pow(theta, 2.0 * i / r->rotary_dim));
-        if (r->freq_factors) inv_freq[i] /= r->freq_factors[i];
+    const float *divisors = r->freq_factors;
+    if (r->scaling == ROPE_LONGROPE) divisors = length > original ? r->long_factor : r->short_factor;
+    for (int i = 0; i < half; i++) {
+        float power = (float)pow(theta, (double)((float)(2 * i) / (float)r->rotary_dim));
+        inv_freq[i] = 1 / (divisors ? divisors[i] * power : power);
     }
     *scale = 1;
     switch (r->scaling) {
     case ROPE_DEFAULT:
     case ROPE_DYNAMIC: break;
     case ROPE_LINEAR:
-        for (int i = 0; i < r->rotary_dim / 2; i++) inv_freq[i] /= (float)r->factor;
+        for (int i = 0; i < half; i++) inv_freq[i] /= (float)r->factor;
         break;
     case ROPE_LLAMA3: llama3(r, original, inv_freq); break;
     case ROPE_YARN:
@@ -68,13 +71,10 @@ void rope_inv_freq(const struct rope_config *r, int32_t context, int32_t length,
                              ? yarn_mscale(r->factor, r->mscale) / yarn_mscale(r->factor, r->mscale_all_dim)
                              : yarn_mscale(r->factor, 1));
         break;
-    case ROPE_LONGROPE: {
-        const float *factors = length > original ? r->long_factor : r->short_factor;
-        for (int i = 0; i < r->rotary_dim / 2; i++) inv_freq[i] /= factors[i];
+    case ROPE_LONGROPE:
         *scale = (float)(r->attention_factor ? r->attention_factor
                          : r->factor > 1     ? sqrt(1 + log(r->factor) / log(original))
                                              : 1);
         break;
-    }
     }
 }

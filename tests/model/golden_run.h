@@ -1,0 +1,147 @@
+/* Runs a model's forward without an engine: two sequences, pages in shuffled order, pages behind every window
+ * given back. */
+#ifndef ROSE_TESTS_MODEL_GOLDEN_RUN_H
+#define ROSE_TESTS_MODEL_GOLDEN_RUN_H
+
+#include "device/device.h"
+#include "golden.h"
+#include "model/model.h"
+#include "weights/weights.h"
+
+enum { RUN_ROWS = 128, RUN_SEQS = 2, RUN_PAGE = 32, RUN_BLOCKS = 8 };
+
+struct run_seq {
+    int32_t tokens[RUN_BLOCKS * RUN_PAGE], known, computed, prompt;
+    int32_t pages[OP_MAX_GROUPS][RUN_BLOCKS];
+};
+
+struct run {
+    struct device *device;
+    struct model *model;
+    struct program *program;
+    int32_t tokens[RUN_ROWS], positions[RUN_ROWS], row_seq[RUN_ROWS], seq_rows[RUN_SEQS + 1],
+        seq_length[RUN_SEQS], sample_rows[RUN_ROWS];
+    int32_t table[OP_MAX_GROUPS][RUN_SEQS * RUN_BLOCKS];
+    int64_t slot[OP_MAX_GROUPS][RUN_ROWS];
+    float *inv_freq, *logits;
+    void *pool;
+    size_t pool_bytes;
+    struct run_seq seq[RUN_SEQS];
+};
+
+static inline void run_close(struct run *r)
+{
+    program_close(r->program);
+    if (r->device && r->pool) device_free(r->device, r->pool, r->pool_bytes, DEVICE_MEMORY_LOCAL);
+    model_close(r->model);
+    device_close(r->device);
+    free(r->inv_freq);
+    free(r->logits);
+    *r = (struct run){0};
+}
+
+static inline enum rose_status run_record(struct run *r, enum dtype kv, struct rose_error *err)
+{
+    const struct model_config *c = &r->model->config;
+    struct forward f = {.cache = {.dtype = kv, .page_tokens = RUN_PAGE}};
+    f.cache.page_bytes = op_cache_page_bytes(kv, &c->heads, RUN_PAGE, c->group_layers);
+    r->pool_bytes = f.cache.page_bytes * (size_t)(RUN_SEQS * RUN_BLOCKS * c->groups_count);
+    r->pool = f.cache.pool = device_alloc(r->device, r->pool_bytes, DEVICE_MEMORY_LOCAL, err);
+    if (!r->pool) return ROSE_NO_MEMORY;
+    ROSE_TRY(program_open(r->device, &r->program, err));
+    struct program *p = r->program;
+    struct op_step *s = &f.step;
+    *s = (struct op_step){.groups = c->groups_count,
+                          .table_stride = RUN_BLOCKS,
+                          .max_rows = RUN_ROWS,
+                          .max_seqs = RUN_SEQS,
+                          .max_samples = RUN_ROWS};
+    s->tokens = program_external(p, "tokens", r->tokens, sizeof r->tokens);
+    s->positions = program_external(p, "positions", r->positions, sizeof r->positions);
+    s->row_seq = program_external(p, "row_seq", r->row_seq, sizeof r->row_seq);
+    s->seq_rows = program_external(p, "seq_rows", r->seq_rows, sizeof r->seq_rows);
+    s->seq_length = program_external(p, "seq_length", r->seq_length, sizeof r->seq_length);
+    s->sample_rows = program_external(p, "sample_rows", r->sample_rows, sizeof r->sample_rows);
+    for (int g = 0; g < c->groups_count; g++) {
+        s->page_table[g] = program_external(p, "table", r->table[g], sizeof r->table[g]);
+        s->kv_slot[g] = program_external(p, "slot", r->slot[g], sizeof r->slot[g]);
+    }
+    if (rope_by_length(&c->ropes[0])) {
+        size_t bytes = RUN_SEQS * (size_t)c->ropes[0].rotary_dim / 2 * sizeof(float);
+        r->inv_freq = calloc(1, bytes);
+        s->seq_inv_freq = program_external(p, "inv_freq", r->inv_freq, bytes);
+    }
+    size_t logits = RUN_ROWS * (size_t)c->vocabulary * sizeof(float);
+    r->logits = calloc(1, logits);
+    f.logits = program_external(p, "logits", r->logits, logits);
+    ROSE_TRY(forward_record(r->model, p, &f, err));
+    return program_finish(p, NULL, 0, err);
+}
+
+static inline enum rose_status run_open(struct run *r, const char *path, enum dtype kv,
+                                        struct rose_error *err)
+{
+    struct weights *w;
+    *r = (struct run){0};
+    ROSE_TRY(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = 2}, &r->device, err));
+    enum rose_status s = weights_open(path, &w, err);
+    if (s == ROSE_OK) s = model_open(r->device, w, NULL, NULL, &r->model, err);
+    if (s == ROSE_OK) s = run_record(r, kv, err);
+    if (s != ROSE_OK) run_close(r);
+    return s;
+}
+
+/* Sequence i begins with this prompt. Pages: a fixed shuffle of all there are. */
+static inline void run_begin(struct run *r, int i, const int32_t *prompt, int32_t n)
+{
+    struct run_seq *q = &r->seq[i];
+    int32_t total = RUN_SEQS * RUN_BLOCKS * r->model->config.groups_count;
+    memcpy(q->tokens, prompt, (size_t)n * sizeof *prompt);
+    q->known = q->prompt = n;
+    q->computed = 0;
+    for (int g = 0; g < r->model->config.groups_count; g++)
+        for (int b = 0; b < RUN_BLOCKS; b++)
+            q->pages[g][b] =
+                (((g * RUN_SEQS + i) * RUN_BLOCKS + b) * 7 + 5) % total; /* 7 and total: coprime */
+}
+
+/* Compute rows[i] more tokens of sequence i. Logits of all rows follow each other, in order of sequences. */
+static inline enum rose_status run_step(struct run *r, const int32_t rows[RUN_SEQS], struct rose_error *err)
+{
+    const struct model_config *c = &r->model->config;
+    struct extents e = {.n = {[EXTENT_ONE] = 1}};
+    int32_t at = 0, seqs = 0;
+    r->seq_rows[0] = 0;
+    for (int i = 0; i < RUN_SEQS; i++) {
+        struct run_seq *q = &r->seq[i];
+        if (!rows[i]) continue;
+        for (int32_t k = 0; k < rows[i]; k++, at++) {
+            int32_t p = q->computed + k;
+            r->tokens[at] = q->tokens[p];
+            r->positions[at] = p;
+            r->row_seq[at] = seqs;
+            r->sample_rows[at] = at;
+            for (int g = 0; g < c->groups_count; g++)
+                r->slot[g][at] = (int64_t)q->pages[g][p / RUN_PAGE] * RUN_PAGE + p % RUN_PAGE;
+        }
+        for (int g = 0; g < c->groups_count; g++)
+            for (int b = 0; b < RUN_BLOCKS; b++) {
+                bool passed =
+                    c->groups[g].window && (b + 1) * RUN_PAGE <= q->computed - c->groups[g].window + 1;
+                r->table[g][seqs * RUN_BLOCKS + b] = passed ? -1 : q->pages[g][b];
+            }
+        q->computed += rows[i];
+        r->seq_length[seqs] = q->computed;
+        float scale;
+        if (r->inv_freq)
+            rope_inv_freq(&c->ropes[0], c->context, q->prompt,
+                          r->inv_freq + seqs * c->ropes[0].rotary_dim / 2, &scale);
+        r->seq_rows[++seqs] = at;
+    }
+    e.n[EXTENT_ROWS] = e.n[EXTENT_SAMPLES] = at;
+    e.n[EXTENT_SEQS] = seqs;
+    ROSE_TRY(device_submit(r->device, r->program, &e, err));
+    return device_wait(r->device, NULL, err);
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* Every architecture against transformers: prompt logits and a greedy continuation, prefill whole and in
+ * chunks, alone and beside another sequence, from safetensors and from GGUF; and every field of a config that
+ * is read moves the logits as it does there. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "golden_run.h"
+
+#include "ops/isa.h"
+
+static const double tolerance = 1e-4;
+static double worst_seen;
+
+/* Do these rows' logits (of positions first…) agree where the case knows them? */
+static double compare_rows(const struct golden *g, const struct json *c, const float *logits, int32_t first,
+                           int32_t rows)
+{
+    const struct json *positions = json_get(c, "positions");
+    int64_t row = json_int(json_get(c, "row"), 0);
+    double worst = 0;
+    for (uint32_t i = 0; i < positions->count; i++) {
+        int64_t p = json_int(&positions->items[i], -1) - first;
+        if (p < 0 || p >= rows) continue;
+        worst = fmax(worst, golden_distance(logits + p * g->vocabulary, g->logits + (row + i) * g->vocabulary,
+                                            g->vocabulary));
+    }
+    return worst;
+}
+
+static int32_t best_of(const float *logits, int32_t n)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+/* One case in chunks. With `beside`, the same prompt runs as a second sequence too, some tokens behind. */
+static double run_case(struct run *r, const struct golden *g, const struct json *c, int32_t chunk,
+                       bool beside)
+{
+    struct rose_error err = {0};
+    int32_t prompt_n, text_n,
+        row = (int32_t)json_int(json_get(c, "row"), 0) + (int32_t)json_get(c, "positions")->count;
+    int32_t *prompt = golden_ids(json_get(c, "prompt"), &prompt_n),
+            *text = golden_ids(json_get(c, "text"), &text_n), end = prompt_n + text_n - 1;
+    double worst = 0;
+    for (int i = 0; i < RUN_SEQS; i++) run_begin(r, i, prompt, prompt_n);
+    for (int step = 0; r->seq[0].computed < end || (beside && r->seq[1].computed < end); step++) {
+        int32_t rows[RUN_SEQS] = {0}, at = 0;
+        for (int i = 0; i < (beside ? 2 : 1); i++) {
+            struct run_seq *q = &r->seq[i];
+            if ((i && step < 2) || q->computed == end) continue;
+            rows[i] = q->known - q->computed < chunk ? q->known - q->computed : chunk;
+        }
+        enum rose_status s = run_step(r, rows, &err);
+        CHECK_OK(s, err);
+        if (s != ROSE_OK) break;
+        for (int i = 0; i < RUN_SEQS; at += rows[i++]) {
+            struct run_seq *q = &r->seq[i];
+            const float *logits = r->logits + (size_t)at * (size_t)g->vocabulary;
+            if (!rows[i]) continue;
+            int32_t first = q->computed - rows[i];
+            worst = fmax(worst, compare_rows(g, c, logits, first, rows[i]));
+            if (first >= prompt_n)
+                worst = fmax(worst,
+                             golden_distance(
+                                 logits, g->logits + (size_t)(row + first - prompt_n) * (size_t)g->vocabulary,
+                                 g->vocabulary));
+            if (q->computed < prompt_n) continue;
+            int32_t next = best_of(logits + (size_t)(rows[i] - 1) * (size_t)g->vocabulary, g->vocabulary);
+            CHECK_INT(next, text[q->computed - prompt_n]);
+            q->tokens[q->known++] = text[q->computed - prompt_n];
+        }
+    }
+    free(prompt), free(text);
+    return worst;
+}
+
+static void check_file(const struct golden *g, const char *path)
+{
+    struct run r;
+    struct rose_error err = {0};
+    CHECK_OK(run_open(&r, path, DTYPE_F32, &err), err);
+    if (!r.model) return;
+    static const struct {
+        int32_t chunk;
+        bool beside;
+    } ways[] = {{RUN_ROWS, false}, {1, false}, {7, false}, {16, true}, {33, true}};
+    for (uint32_t i = 0; i < g->cases->count; i++)
+        for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            double worst = run_case(&r, g, &g->cases->items[i], ways[k].chunk, ways[k].beside);
+            worst_seen = fmax(worst_seen, worst);
+            if (!(worst <= tolerance))
+                printf("%s: case %u in chunks of %d%s: logits are off by %g\n", path, i, ways[k].chunk,
+                       ways[k].beside ? " beside another" : "", worst);
+            CHECK(worst <= tolerance);
+        }
+    run_close(&r);
+}
+
+/* Last row of the last prompt under a patched config; the status of loading. */
+static enum rose_status last_row(const struct golden *g, const struct json *patch, float *out,
+                                 struct rose_error *err)
+{
+    struct run r;
+    int32_t n, rows[RUN_SEQS] = {0};
+    golden_write_config(g, patch);
+    ROSE_TRY(run_open(&r, g->dir, DTYPE_F32, err));
+    int32_t *prompt = golden_ids(json_get(&g->cases->items[g->cases->count - 1], "prompt"), &n);
+    run_begin(&r, 0, prompt, n);
+    rows[0] = n;
+    enum rose_status s = run_step(&r, rows, err);
+    memcpy(out, r.logits + (size_t)(n - 1) * (size_t)g->vocabulary, (size_t)g->vocabulary * sizeof *out);
+    free(prompt);
+    run_close(&r);
+    return s;
+}
+
+static const float *base_row(const struct golden *g)
+{
+    const struct json *c = &g->cases->items[g->cases->count - 1];
+    return g->logits + (size_t)(json_int(json_get(c, "row"), 0) + json_get(c, "positions")->count - 1) *
+                           (size_t)g->vocabulary;
+}
+
+static void complain(const struct golden *g, const struct json *patch, const char *what, double by)
+{
+    struct strbuf b = {0};
+    json_add_value(&b, patch);
+    fprintf(stderr, "%s: %s %s (%g)\n", g->name, b.p, what, by);
+    test_failures_++;
+    strbuf_free(&b);
+}
+
+static void check_flips(const struct golden *g)
+{
+    float *row = malloc((size_t)g->vocabulary * sizeof *row);
+    struct rose_error err = {0};
+    for (uint32_t i = 0; g->flips && i < g->flips->count; i++) {
+        const struct json *patch = json_get(&g->flips->items[i], "patch");
+        int64_t want = json_int(json_get(&g->flips->items[i], "row"), -1);
+        err.message[0] = '\0';
+        enum rose_status s = last_row(g, patch, row, &err);
+        if (want < 0) {
+            if (s == ROSE_OK || strlen(err.message) < 20)
+                complain(g, patch, "must be refused in a sentence", s);
+            continue;
+        }
+        CHECK_OK(s, err);
+        if (s != ROSE_OK) {
+            complain(g, patch, "must load", s);
+            continue;
+        }
+        double off = golden_distance(row, g->logits + want * g->vocabulary, g->vocabulary),
+               moved = golden_distance(row, base_row(g), g->vocabulary);
+        if (!(off <= tolerance)) complain(g, patch, "gives other logits than transformers", off);
+        if (!(moved > 100 * tolerance)) complain(g, patch, "changes nothing", moved);
+    }
+    for (uint32_t i = 0; g->same && i < g->same->count; i++) {
+        enum rose_status s = last_row(g, &g->same->items[i], row, &err);
+        CHECK_OK(s, err);
+        double off = s == ROSE_OK ? golden_distance(row, base_row(g), g->vocabulary) : 0;
+        if (!(off <= tolerance)) complain(g, &g->same->items[i], "must change nothing", off);
+    }
+    free(row);
+}
+
+static void check_model(const char *name)
+{
+    struct golden g;
+    golden_open(&g, name);
+    worst_seen = 0;
+    golden_write_hf(&g);
+    check_file(&g, g.dir);
+    check_flips(&g);
+    if (g.gguf) {
+        CHECK(golden_write_gguf(&g)); /* the file is the one the gguf package wrote */
+        check_file(&g, g.file);
+    }
+    if (getenv("VERBOSE")) printf("%s: logits within %.2g\n", name, worst_seen);
+    golden_close(&g);
+}
+
+#define MODEL(name)         \
+    TEST(name)              \
+    {                       \
+        check_model(#name); \
+    }
+MODEL(llama)
+MODEL(llama3)
+MODEL(mistral)
+
+TEST_MAIN(CASE(llama), CASE(llama3), CASE(mistral))
