@@ -18,3 +18,9 @@ $(BUILD)/tests/simt/test_%: tests/simt/test_%.c $(SIMT_OBJECTS) $(call libraries
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) $< -o $@ $(LDFLAGS) -rdynamic $(SIMT_OBJECTS) \
 	    -Wl,--start-group $(call libraries,ops $(USE_ops)) -Wl,--end-group $(foreach d,ops $(USE_ops),$(LIBS_$(d))) $(LDLIBS)
+
+# The same probes on a GPU and here, compared.
+$(BUILD)/tests/gpu/gpu_common: tests/gpu/gpu_common.c $(SIMT_OBJECTS) $(call libraries,ops $(USE_ops))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) $< -o $@ $(LDFLAGS) -rdynamic $(SIMT_OBJECTS) \
+	    -Wl,--start-group $(call libraries,ops $(USE_ops)) -Wl,--end-group $(foreach d,ops $(USE_ops),$(LIBS_$(d))) $(LDLIBS)
