@@ -363,7 +363,6 @@ enum rose_status tokenizer_finish(struct tokenizer *t, struct rose_error *err)
 {
     static const char *const kinds[] = {"bpe", "unigram", "wordpiece", "wordlevel"};
     t->facts.kind = kinds[t->model];
-    t->facts.vocab_size = t->vocab.size;
     t->facts.unk = t->unk == TOKEN_NONE ? -1 : (int64_t)t->unk;
     for (int b = 0; b < 256; b++) {
         char text[8];
@@ -378,6 +377,8 @@ enum rose_status tokenizer_finish(struct tokenizer *t, struct rose_error *err)
         t->vocab.tokens[a->id] = a->text;
         t->id_flags[a->id] |= ID_ADDED | (a->special ? ID_SPECIAL : 0);
     }
+    while (t->vocab.size && !t->vocab.tokens[t->vocab.size - 1].p) t->vocab.size--;
+    t->facts.vocab_size = t->vocab.size;
     for (size_t i = 0; i < t->vocab.size; i++)
         if (t->vocab.tokens[i].n > t->max_token) t->max_token = t->vocab.tokens[i].n;
     if (t->model == MODEL_UNIGRAM && !unigram_prepare(t)) return no_state(err);

@@ -54,7 +54,7 @@ static bool emit_unknown(struct encoder *e, struct str s)
 {
     const struct tokenizer *t = e->t;
     uint32_t id = vocab_get(&t->vocab, s.p, s.n);
-    if (id != TOKEN_NONE && !(t->id_flags[id] & ID_SPECIAL)) return encoder_emit(e, id);
+    if (id != TOKEN_NONE && !(t->id_flags[id] & (ID_SPECIAL | ID_UNUSED))) return encoder_emit(e, id);
     bool bytes = t->byte_fallback;
     for (size_t i = 0; i < s.n && bytes; i++) bytes = t->fallback_ids[(uint8_t)s.p[i]] != TOKEN_NONE;
     if (!bytes) return encoder_emit(e, t->unk);
@@ -69,8 +69,7 @@ static bool forward(struct encoder *e, struct str w)
     const struct tokenizer *t = e->t;
     struct best *best = e->best;
     /* Text that is to be plain never becomes a control token; elsewhere these were found before the model. */
-    unsigned closed =
-        ID_UNUSED | ((e->flags & TOKENIZER_PARSE_SPECIAL) && !e->untrusted_count ? 0 : ID_SPECIAL);
+    bool open = (e->flags & TOKENIZER_PARSE_SPECIAL) && !e->untrusted_count;
     best[0] = (struct best){0, 0, 0};
     for (size_t i = 1; i <= w.n; i++) best[i].start = TOKEN_NONE;
     for (size_t at = 0, width; at < w.n; at += width) {
@@ -84,7 +83,8 @@ static bool forward(struct encoder *e, struct str w)
             uint32_t bit = (uint32_t)(h >> 16) & t->beginnings_mask;
             if (!(t->beginnings[bit / 64] >> bit % 64 & 1)) break;
             uint32_t id = vocab_get(&t->vocab, w.p + at, end - at);
-            if (id == TOKEN_NONE || ((t->id_flags[id] & closed) && id != t->unk)) continue;
+            if (id == TOKEN_NONE || (t->id_flags[id] & ID_UNUSED)) continue;
+            if ((t->id_flags[id] & ID_SPECIAL) && id != t->unk && !open) continue;
             double score = t->scores[id] + best[at].score;
             if (best[end].start == TOKEN_NONE || score > best[end].score)
                 best[end] = (struct best){score, (uint32_t)at, id};

@@ -7,27 +7,21 @@ static inline uint64_t load(const char *p, size_t n)
     return v;
 }
 
-/* Tokens are short: two overlapping loads cover up to 16 bytes. */
-uint32_t vocab_hash(const char *p, size_t n)
+/* Tokens are short: two overlapping loads cover up to 16 bytes. Both words are multiplied with carry into the upper half. */
+static inline uint64_t fold(uint64_t a, uint64_t b)
 {
-    const uint64_t k = 0x9E3779B97F4A7C15ull;
-    uint64_t h = n * k;
-    while (n > 16) {
-        h = (h ^ load(p, 8)) * k;
-        h ^= h >> 29;
-        p += 8, n -= 8;
-    }
-    uint64_t a, b;
-    if (n >= 8)
-        a = load(p, 8), b = load(p + n - 8, 8);
-    else if (n >= 4)
-        a = load(p, 4), b = load(p + n - 4, 4);
-    else
-        a = n ? (uint8_t)p[0] | (uint64_t)(uint8_t)p[n / 2] << 8 : 0, b = n ? (uint8_t)p[n - 1] : 0;
-    h = (h ^ a) * k;
-    h ^= h >> 32;
-    h = (h ^ b) * k;
-    return (uint32_t)(h >> 32);
+    __uint128_t m = (__uint128_t)a * b;
+    return (uint64_t)m ^ (uint64_t)(m >> 64);
+}
+
+static inline uint64_t hash_of(const char *p, size_t n)
+{
+    uint64_t h = n * 0x9E3779B97F4A7C15ull, a, b;
+    for (; n > 16; p += 8, n -= 8) h = fold(h ^ load(p, 8) ^ 0xA0761D6478BD642Full, 0xE7037ED1A0B428DBull);
+    if (n >= 8) a = load(p, 8), b = load(p + n - 8, 8);
+    else if (n >= 4) a = load(p, 4), b = load(p + n - 4, 4);
+    else a = n ? (uint8_t)p[0] | (uint64_t)(uint8_t)p[n / 2] << 8 : 0, b = n ? (uint8_t)p[n - 1] : 0;
+    return fold(a ^ h ^ 0x8EBC6AF09C88C6E3ull, b ^ 0x589965CC75374CC3ull ^ h << 7);
 }
 
 /* Slots for count entries at a load of at most three quarters. */
@@ -53,11 +47,11 @@ bool vocab_init(struct vocab *v, struct arena *arena, size_t size, size_t count)
 
 void vocab_put(struct vocab *v, struct str text, uint32_t id)
 {
-    uint32_t hash = vocab_hash(text.p, text.n);
-    for (uint32_t i = hash & v->mask;; i = (i + 1) & v->mask) {
+    uint64_t hash = hash_of(text.p, text.n);
+    for (uint32_t i = (uint32_t)hash & v->mask;; i = (i + 1) & v->mask) {
         struct vocab_slot *s = &v->slots[i];
         if (s->id == TOKEN_NONE || (s->hash == hash && str_eq(v->tokens[s->id], text))) {
-            *s = (struct vocab_slot){hash, id};
+            *s = (struct vocab_slot){hash, id, (uint32_t)text.n};
             v->tokens[id] = text;
             return;
         }
@@ -66,11 +60,20 @@ void vocab_put(struct vocab *v, struct str text, uint32_t id)
 
 uint32_t vocab_get(const struct vocab *v, const char *p, size_t n)
 {
-    uint32_t hash = vocab_hash(p, n);
-    for (uint32_t i = hash & v->mask;; i = (i + 1) & v->mask) {
+    uint64_t hash = hash_of(p, n);
+    for (uint32_t i = (uint32_t)hash & v->mask;; i = (i + 1) & v->mask) {
         const struct vocab_slot *s = &v->slots[i];
         if (s->id == TOKEN_NONE) return TOKEN_NONE;
         if (s->hash == hash && v->tokens[s->id].n == n && !memcmp(v->tokens[s->id].p, p, n)) return s->id;
+    }
+}
+
+uint32_t vocab_get_listed(const struct vocab *v, const char *p, size_t n)
+{
+    uint64_t hash = hash_of(p, n);
+    for (uint32_t i = (uint32_t)hash & v->mask;; i = (i + 1) & v->mask) {
+        const struct vocab_slot *s = &v->slots[i];
+        if (s->id == TOKEN_NONE || (s->hash == hash && s->length == n)) return s->id;
     }
 }
 

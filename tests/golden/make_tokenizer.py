@@ -205,7 +205,7 @@ def charsmap():
                 f.write(" ".join(f"{ord(x):X}" for x in a) + "\t" + " ".join(f"{ord(x):X}" for x in b) + "\n")
         with open(d + "/t.txt", "w") as f:
             f.write("\n".join(s.replace("\n", " ") for s in texts()))
-        spm.SentencePieceTrainer.train(input=d + "/t.txt", model_prefix=d + "/m", vocab_size=300, normalization_rule_tsv=d + "/r.tsv", character_coverage=0.98, minloglevel=2, hard_vocab_limit=False)
+        spm.SentencePieceTrainer.train(input=d + "/t.txt", model_prefix=d + "/m", vocab_size=500, normalization_rule_tsv=d + "/r.tsv", character_coverage=0.98, minloglevel=2, hard_vocab_limit=False)
         from sentencepiece import sentencepiece_model_pb2 as pb
         m = pb.ModelProto()
         m.ParseFromString(open(d + "/m.model", "rb").read())
