@@ -43,7 +43,9 @@ VEC_INLINE vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 VEC_INLINE vf vround(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 VEC_INLINE vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
 VEC_INLINE vm vlt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+VEC_INLINE vm vge(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
 VEC_INLINE vm vand(vm a, vm b) { return a & b; }
+VEC_INLINE uint32_t vbits(vm m) { return m; } /* bit i: lane i */
 VEC_INLINE vf vsel(vm m, vf yes, vf no) { return _mm512_mask_blend_ps(m, no, yes); }
 VEC_INLINE vf vabs(vf a) { return _mm512_abs_ps(a); }
 VEC_INLINE vf vcopysign(vf a, vf sign)
@@ -102,15 +104,21 @@ VEC_INLINE __m256i vec_first(int n)
 VEC_INLINE vf vset1(float x) { return _mm256_set1_ps(x); }
 VEC_INLINE vf vload(const float *p) { return _mm256_loadu_ps(p); }
 VEC_INLINE void vstore(float *p, vf v) { _mm256_storeu_ps(p, v); }
-VEC_INLINE vf vload_n(const float *p, int n) { return _mm256_maskload_ps(p, vec_first(n)); }
-VEC_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, vec_first(n), v); }
+VEC_INLINE vf vload_n(const float *p, int n) { return n == VL ? vload(p) : _mm256_maskload_ps(p, vec_first(n)); }
+VEC_INLINE void vstore_n(float *p, vf v, int n)
+{
+    if (n == VL) vstore(p, v);
+    else _mm256_maskstore_ps(p, vec_first(n), v); /* slow on some processors */
+}
 VEC_INLINE vf vfma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 VEC_INLINE vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
 VEC_INLINE vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
 VEC_INLINE vf vround(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 VEC_INLINE vf vsqrt(vf a) { return _mm256_sqrt_ps(a); }
 VEC_INLINE vm vlt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+VEC_INLINE vm vge(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_GE_OQ); }
 VEC_INLINE vm vand(vm a, vm b) { return _mm256_and_ps(a, b); }
+VEC_INLINE uint32_t vbits(vm m) { return (uint32_t)_mm256_movemask_ps(m); }
 VEC_INLINE vf vsel(vm m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
 VEC_INLINE vf vabs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 VEC_INLINE vf vcopysign(vf a, vf sign)
@@ -158,13 +166,16 @@ VEC_INLINE vf vload(const float *p)
 VEC_INLINE void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
 VEC_INLINE vf vload_n(const float *p, int n)
 {
+    if (n == VL) return vload(p);
     vf v = {0, 0, 0, 0};
     for (int i = 0; i < n; i++) v[i] = p[i];
     return v;
 }
 VEC_INLINE void vstore_n(float *p, vf v, int n)
 {
-    for (int i = 0; i < n; i++) p[i] = v[i];
+    if (n == VL) vstore(p, v);
+    else
+        for (int i = 0; i < n; i++) p[i] = v[i];
 }
 VEC_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }
 VEC_INLINE vf vec_bits(vm m)
@@ -180,7 +191,12 @@ VEC_INLINE vm vec_ints(vf v)
     return m;
 }
 VEC_INLINE vm vlt(vf a, vf b) { return a < b; }
+VEC_INLINE vm vge(vf a, vf b) { return a >= b; }
 VEC_INLINE vm vand(vm a, vm b) { return a & b; }
+VEC_INLINE uint32_t vbits(vm m)
+{
+    return (uint32_t)((m[0] & 1) | (m[1] & 2) | (m[2] & 4) | (m[3] & 8));
+}
 VEC_INLINE vf vsel(vm m, vf yes, vf no) { return vec_bits((m & vec_ints(yes)) | (~m & vec_ints(no))); }
 VEC_INLINE vf vmax(vf a, vf b) { return vsel(vlt(b, a), a, b); } /* as x86: b when unordered */
 VEC_INLINE vf vmin(vf a, vf b) { return vsel(vlt(a, b), a, b); }
