@@ -18,8 +18,8 @@
  *     called, not one by one (an error in one still shows only when it is reached);
  *   - left out, with an error that says so: the tags extends, include, import, from, autoescape; the filters
  *     urlize and random; the global lipsum; complex numbers; names in strings like \N{DASH};
- *   - not there, so undefined: self and super; attributes of numbers and functions; the methods casefold,
- *     encode, format_map, isidentifier, maketrans and translate of strings;
+ *   - not there, so undefined: self and super; attributes of numbers and functions; the methods encode,
+ *     format_map, isidentifier, maketrans and translate of strings;
  *   - dict views have no set operations; a string marked by safe or escape acts on +, escape and the test
  *     escaped only; pprint prints one line, unsorted;
  *   - constants are not folded when a template is read, so an error in one shows only when it is reached. */

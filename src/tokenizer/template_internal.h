@@ -606,5 +606,6 @@ bool template_unicode_case_ignorable(uint32_t cp);
 int template_unicode_to_upper(uint32_t cp, uint32_t out[3]);
 int template_unicode_to_lower(uint32_t cp, uint32_t out[3]);
 int template_unicode_to_title(uint32_t cp, uint32_t out[3]);
+int template_unicode_to_fold(uint32_t cp, uint32_t out[3]);
 
 #endif

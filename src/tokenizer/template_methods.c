@@ -37,6 +37,10 @@ static bool m_capitalize(struct eval *e, struct call *c, struct value *out)
 {
     return template_strings_case(e, c->self.string, CASE_CAPITAL, out);
 }
+static bool m_casefold(struct eval *e, struct call *c, struct value *out)
+{
+    return template_strings_case(e, c->self.string, CASE_FOLD, out);
+}
 static bool m_swapcase(struct eval *e, struct call *c, struct value *out)
 {
     return template_strings_case(e, c->self.string, CASE_SWAP, out);
@@ -502,6 +506,7 @@ static bool float_is_integer(struct eval *e, struct call *c, struct value *out)
 
 static const struct callable string_methods[] = {
     {"capitalize", m_capitalize, "", 0},
+    {"casefold", m_casefold, "", 0},
     {"center", m_center, "width fillchar", 1},
     {"count", m_count, "sub start end", 1},
     {"endswith", m_endswith, "suffix start end", 1},

@@ -57,6 +57,8 @@ bool template_strings_case(struct eval *e, const struct tstring *s, enum string_
             n = to_lower(text, begin, at, cp, cps);
         else if (one == CASE_TITLE)
             n = template_unicode_to_title(cp, cps);
+        else if (one == CASE_FOLD)
+            n = template_unicode_to_fold(cp, cps);
         char bytes[12];
         size_t size = 0;
         for (int i = 0; i < n; i++) size += utf8_encode(cps[i], bytes + size);

@@ -4,7 +4,7 @@
 
 #include "tokenizer/template_internal.h"
 
-enum string_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP };
+enum string_case { CASE_UPPER, CASE_LOWER, CASE_TITLE, CASE_CAPITAL, CASE_SWAP, CASE_FOLD };
 
 bool template_strings_case(struct eval *e, const struct tstring *s, enum string_case to, struct value *out);
 /* chars NULL: whitespace. */

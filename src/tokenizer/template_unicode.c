@@ -113,3 +113,7 @@ int template_unicode_to_title(uint32_t cp, uint32_t out[3])
 {
     return convert(title_map, ROSE_COUNT(title_map), title_special, ROSE_COUNT(title_special), cp, out);
 }
+int template_unicode_to_fold(uint32_t cp, uint32_t out[3])
+{
+    return convert(fold_map, ROSE_COUNT(fold_map), fold_special, ROSE_COUNT(fold_special), cp, out);
+}

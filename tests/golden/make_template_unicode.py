@@ -69,7 +69,7 @@ emit("upper_ranges", ranges(str.isupper))
 emit("title_ranges", ranges(lambda c: unicodedata.category(c) == "Lt"))
 emit("cased_ranges", ranges(lambda c: final(c + "\u03a3")))
 emit("ignorable_ranges", ranges(lambda c: final("A" + c + "\u03a3") and not final(c + "\u03a3")))
-for name, fn in (("upper", str.upper), ("lower", str.lower), ("title", str.title)):
+for name, fn in (("upper", str.upper), ("lower", str.lower), ("title", str.title), ("fold", str.casefold)):
     simple, special = case_map(fn)
     emit(f"{name}_map", simple, "int32_t")
     if special:
