@@ -31,7 +31,8 @@ bool vocab_init(struct vocab *v, struct arena *arena, size_t size, size_t count)
 /* Make text find id; of equal texts the last wins. text must outlive the table. */
 void vocab_put(struct vocab *v, struct str text, uint32_t id);
 uint32_t vocab_get(const struct vocab *v, const char *p, size_t n);
-/* The same by hash (64 bits) and length alone, for the files' own lists: it does not touch the token's text. */
+/* The same by hash (64 bits) and length alone, for the files' own lists: it does not touch the token's text.
+ */
 uint32_t vocab_get_listed(const struct vocab *v, const char *p, size_t n);
 
 /* Merges: a pair of ids to its rank and the id it becomes. */

@@ -173,8 +173,10 @@ static uint32_t unit_offset(uint32_t u)
     return (u >> 10) << ((u & (1u << 9)) >> 6);
 }
 
-/* The replacement of the shortest (or longest) prefix of s that has one, and that prefix's length; false for none. */
-static bool charsmap_find(const struct normalizer_step *p, struct str s, bool longest, struct str *to, size_t *length)
+/* The replacement of the shortest (or longest) prefix of s that has one, and that prefix's length; false for
+ * none. */
+static bool charsmap_find(const struct normalizer_step *p, struct str s, bool longest, struct str *to,
+                          size_t *length)
 {
     bool found = false;
     if (!p->trie_size) return false;
@@ -214,7 +216,8 @@ static void charsmap_longest(const struct normalizer_step *p, struct str s, stru
     }
 }
 
-/* As `tokenizers` does it: grapheme clusters of less than six bytes by their first rule, else each character. */
+/* As `tokenizers` does it: grapheme clusters of less than six bytes by their first rule, else each character.
+ */
 static void charsmap(const struct normalizer_step *p, struct str s, struct strbuf *out)
 {
     struct str to;
@@ -269,8 +272,10 @@ bool normalizer_run(struct encoder *e, struct str in, struct str *result)
             if (nmt(in, out)) e->kept_start = false;
             break;
         case NORMALIZE_CHARSMAP:
-            if (p->longest) charsmap_longest(p, in, out);
-            else charsmap(p, in, out);
+            if (p->longest)
+                charsmap_longest(p, in, out);
+            else
+                charsmap(p, in, out);
             break;
         case NORMALIZE_BYTE_LEVEL: alphabet_encode(in, out); break;
         case NORMALIZE_SPACES: single_spaces(in, out); break;

@@ -136,7 +136,8 @@ static enum rose_status set_tokens(struct tokenizer *t, const struct tokenizer_v
             return status_set(err, ROSE_FORMAT, "tokenizer.ggml.tokens: token %zu is not valid UTF-8", i);
         vocab_put(&t->vocab, s.n ? s : STR(""), (uint32_t)i);
         if (type == TOKEN_BYTE) t->id_flags[i] = ID_BYTE;
-        if (type == TOKEN_UNUSED || type == TOKEN_UNKNOWN) t->id_flags[i] = ID_UNUSED; /* no text becomes them */
+        if (type == TOKEN_UNUSED || type == TOKEN_UNKNOWN)
+            t->id_flags[i] = ID_UNUSED; /* no text becomes them */
         added += type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED;
     }
     t->added = ARENA_ARRAY(&t->arena, struct added_token, added + 1);
@@ -170,8 +171,8 @@ static enum rose_status set_merges(struct tokenizer *t, const struct tokenizer_v
         memcpy(joined, left.p, left.n);
         memcpy(joined + left.n, right.p, right.n);
         size_t n = left.n + right.n;
-        uint32_t l = vocab_get_listed(&t->vocab, left.p, left.n), r = vocab_get_listed(&t->vocab, right.p, right.n),
-                 id = guess + 1;
+        uint32_t l = vocab_get_listed(&t->vocab, left.p, left.n),
+                 r = vocab_get_listed(&t->vocab, right.p, right.n), id = guess + 1;
         if (id >= v->count || v->tokens[id].n != n || memcmp(v->tokens[id].p, joined, n))
             id = vocab_get(&t->vocab, joined, n);
         if (l == TOKEN_NONE || r == TOKEN_NONE || id == TOKEN_NONE)

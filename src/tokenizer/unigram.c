@@ -54,7 +54,8 @@ static bool emit_unknown(struct encoder *e, struct str s)
 {
     const struct tokenizer *t = e->t;
     uint32_t id = vocab_get(&t->vocab, s.p, s.n);
-    if (id != TOKEN_NONE && !(t->id_flags[id] & (ID_SPECIAL | ID_UNUSED))) return encoder_emit(e, id);
+    uint8_t flags = id == TOKEN_NONE ? ID_UNUSED : t->id_flags[id];
+    if (!(flags & ID_UNUSED) && (!(flags & ID_SPECIAL) || id == t->unk)) return encoder_emit(e, id);
     bool bytes = t->byte_fallback;
     for (size_t i = 0; i < s.n && bytes; i++) bytes = t->fallback_ids[(uint8_t)s.p[i]] != TOKEN_NONE;
     if (!bytes) return encoder_emit(e, t->unk);

@@ -7,7 +7,8 @@ static inline uint64_t load(const char *p, size_t n)
     return v;
 }
 
-/* Tokens are short: two overlapping loads cover up to 16 bytes. Both words are multiplied with carry into the upper half. */
+/* Tokens are short: two overlapping loads cover up to 16 bytes. Both words are multiplied with carry into the
+ * upper half. */
 static inline uint64_t fold(uint64_t a, uint64_t b)
 {
     __uint128_t m = (__uint128_t)a * b;
@@ -18,9 +19,12 @@ static inline uint64_t hash_of(const char *p, size_t n)
 {
     uint64_t h = n * 0x9E3779B97F4A7C15ull, a, b;
     for (; n > 16; p += 8, n -= 8) h = fold(h ^ load(p, 8) ^ 0xA0761D6478BD642Full, 0xE7037ED1A0B428DBull);
-    if (n >= 8) a = load(p, 8), b = load(p + n - 8, 8);
-    else if (n >= 4) a = load(p, 4), b = load(p + n - 4, 4);
-    else a = n ? (uint8_t)p[0] | (uint64_t)(uint8_t)p[n / 2] << 8 : 0, b = n ? (uint8_t)p[n - 1] : 0;
+    if (n >= 8)
+        a = load(p, 8), b = load(p + n - 8, 8);
+    else if (n >= 4)
+        a = load(p, 4), b = load(p + n - 4, 4);
+    else
+        a = n ? (uint8_t)p[0] | (uint64_t)(uint8_t)p[n / 2] << 8 : 0, b = n ? (uint8_t)p[n - 1] : 0;
     return fold(a ^ h ^ 0x8EBC6AF09C88C6E3ull, b ^ 0x589965CC75374CC3ull ^ h << 7);
 }
 

@@ -1,5 +1,6 @@
-/* Hostile text through fixed tokenizers of several kinds. The first byte picks one, the second the flags. Byte-level models give
- * every text back; plain text never becomes a control token; a stream shows whole characters and the same text. */
+/* Hostile text through fixed tokenizers of several kinds. The first byte picks one, the second the flags.
+ * Byte-level models give every text back; plain text never becomes a control token; a stream shows whole
+ * characters and the same text. */
 #include <stdlib.h>
 
 #include "base/file.h"
@@ -8,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char *const names[] = {"smollm", "llama2", "t5", "bert", "added", "deepseek3", "clip", "o200k", "unknown_regex", "xlmr", "falcon", "splits"};
+static const char *const names[] = {"smollm", "llama2",        "t5",   "bert",   "added", "deepseek3", "clip",
+                                    "o200k",  "unknown_regex", "xlmr", "falcon", "splits"};
 enum { COUNT = sizeof names / sizeof *names };
 
 static struct tokenizer *load(int k)
@@ -20,7 +22,9 @@ static struct tokenizer *load(int k)
     arena_init(&arena, 0);
     struct tokenizer_files files = {0};
     char *path = arena_printf(&arena, "tests/golden/tokenizer/%s.json", names[k]);
-    if (file_read(&arena, path, 1 << 22, &files.tokenizer_json, &err) || tokenizer_from_json(&files, &loaded[k], &err)) abort();
+    if (file_read(&arena, path, 1 << 22, &files.tokenizer_json, &err) ||
+        tokenizer_from_json(&files, &loaded[k], &err))
+        abort();
     arena_free(&arena);
     return loaded[k];
 }
@@ -30,8 +34,10 @@ static void repaired(struct str s, struct strbuf *out)
     for (size_t i = 0, n; i < s.n; i += n) {
         uint32_t cp;
         n = utf8_decode((struct str){s.p + i, s.n - i}, &cp);
-        if (cp == UTF8_INVALID) strbuf_adds(out, "\xEF\xBF\xBD");
-        else strbuf_add(out, s.p + i, n);
+        if (cp == UTF8_INVALID)
+            strbuf_adds(out, "\xEF\xBF\xBD");
+        else
+            strbuf_add(out, s.p + i, n);
     }
 }
 
@@ -50,7 +56,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct str part;
         token_stream_init(&stream, t, data[1] >> 3 & 1);
         for (size_t i = 0; i <= ids.n; i++) {
-            if (i < ids.n ? token_stream_add(&stream, ids.p[i], &part, &err) : token_stream_end(&stream, &part, &err)) abort();
+            if (i < ids.n ? token_stream_add(&stream, ids.p[i], &part, &err)
+                          : token_stream_end(&stream, &part, &err))
+                abort();
             if (!utf8_valid(part)) abort();
             strbuf_add(&streamed, part.p, part.n);
         }
@@ -62,7 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < plain.n; i++)
             if (tokenizer_is_special(t, plain.p[i]) && plain.p[i] != tokenizer_facts(t)->unk) abort();
         const char *name = names[data[0] % COUNT];
-        if (str_is(str_of(name), "smollm") || str_is(str_of(name), "deepseek3") || str_is(str_of(name), "o200k")) {
+        if (str_is(str_of(name), "smollm") || str_is(str_of(name), "deepseek3") ||
+            str_is(str_of(name), "o200k")) {
             whole.n = 0;
             repaired(text, &want);
             tokenizer_decode(t, plain.p, plain.n, 0, &whole, &err);

@@ -1,4 +1,5 @@
-/* tokenizer.json from hostile hands: it loads or is refused, and what loads encodes and decodes without harm. */
+/* tokenizer.json from hostile hands: it loads or is refused, and what loads encodes and decodes without harm.
+ */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,14 +10,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char text[] = "Hello world<s>\xF0\x9F\x99\x82 12 '\xE2\x96\x81\n  e\xCC\x81\xFFx";
-    struct tokenizer_files files = {.tokenizer_json = {(const char *)data, size}, .config_json = STR("{\"bos_token\":\"<s>\"}")};
+    struct tokenizer_files files = {.tokenizer_json = {(const char *)data, size},
+                                    .config_json = STR("{\"bos_token\":\"<s>\"}")};
     struct tokenizer *t;
     struct rose_error err;
     if (tokenizer_from_json(&files, &t, &err)) return 0;
     struct token_ids ids = {.limit = 4096}, types = {0};
     struct strbuf out = {0};
     struct tokenizer_segment segments[] = {{STR(text), true}, {STR(text), false}};
-    tokenizer_encode(t, STR(text), TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL | TOKENIZER_ONE_BOS, &ids, &err);
+    tokenizer_encode(t, STR(text), TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL | TOKENIZER_ONE_BOS, &ids,
+                     &err);
     tokenizer_encode_segments(t, segments, 2, TOKENIZER_PARSE_SPECIAL, &ids, &err);
     tokenizer_encode_pair(t, STR(text), STR("b"), TOKENIZER_ADD_SPECIAL, &ids, &types, &err);
     if (ids.n > ids.limit) __builtin_trap();

@@ -1,5 +1,6 @@
-/* Tokenising speed of a tokenizer.json on a file, one thread: `bench_tokenize TOKENIZER_JSON FILE [ROUNDS]` prints one JSON object
- * with the best round, for bench/peers/tokenize.py to put beside Hugging Face `tokenizers`. */
+/* Tokenising speed of a tokenizer.json on a file, one thread: `bench_tokenize TOKENIZER_JSON FILE [ROUNDS]`
+ * prints one JSON object with the best round, for bench/peers/tokenize.py to put beside Hugging Face
+ * `tokenizers`. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ int main(int argc, char **argv)
     struct str text;
     struct tokenizer *t;
     arena_init(&arena, 0);
-    if (argc < 3 || file_read(&arena, argv[1], 1u << 30, &files.tokenizer_json, &err) || file_read(&arena, argv[2], 1u << 30, &text, &err)) {
+    if (argc < 3 || file_read(&arena, argv[1], 1u << 30, &files.tokenizer_json, &err) ||
+        file_read(&arena, argv[2], 1u << 30, &text, &err)) {
         fprintf(stderr, "bench_tokenize TOKENIZER_JSON FILE [ROUNDS]: %s\n", err.message);
         return 2;
     }
@@ -45,8 +47,9 @@ int main(int argc, char **argv)
     if (tokenizer_decode(t, ids.p, ids.n, 0, &out, &err)) return 1;
     uint64_t h = 0xCBF29CE484222325ull;
     for (size_t i = 0; i < ids.n; i++) h = (h ^ ids.p[i]) * 0x100000001B3ull;
-    printf("{\"bytes\":%zu,\"tokens\":%zu,\"hash\":%llu,\"load_s\":%.6f,\"encode_s\":%.6f,\"decode_s\":%.6f}\n", text.n, ids.n,
-           (unsigned long long)h, load, best, now() - start);
+    printf(
+        "{\"bytes\":%zu,\"tokens\":%zu,\"hash\":%llu,\"load_s\":%.6f,\"encode_s\":%.6f,\"decode_s\":%.6f}\n",
+        text.n, ids.n, (unsigned long long)h, load, best, now() - start);
     strbuf_free(&out);
     token_ids_free(&ids);
     tokenizer_free(t);

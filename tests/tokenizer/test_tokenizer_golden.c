@@ -52,6 +52,7 @@ static void load_corpus(void)
     struct rose_error err = {0};
     if (texts) return;
     CHECK_OK(file_read(&arena, DIR "corpus.bin", 1 << 24, &file, &err), err);
+    if (test_failures_) return;
     text_count = word(file.p);
     texts = ARENA_ARRAY(&arena, struct str, text_count);
     const char *p = file.p + 4;
@@ -128,9 +129,11 @@ static void check(const struct tokenizer *t, const char *name, size_t i, const u
     struct rose_error err = {0};
     uint32_t got[VIEWS] = {0};
     CHECK_OK(tokenizer_encode(t, texts[i], TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL, &on, &err), err);
-    CHECK_OK(tokenizer_encode(t, texts[i], 0, &off, &err), err);
-    CHECK_OK(tokenizer_decode(t, on.p, on.n, 0, &full, &err), err);
-    CHECK_OK(tokenizer_decode(t, on.p, on.n, TOKENIZER_SKIP_SPECIAL, &skip, &err), err);
+    bool small = texts[i].n < 8000; /* the long ones only in full */
+    if (small) CHECK_OK(tokenizer_encode(t, texts[i], 0, &off, &err), err);
+    if (want[FULL] || texts[i].n < 2000) CHECK_OK(tokenizer_decode(t, on.p, on.n, 0, &full, &err), err);
+    if (want[SKIP] && small)
+        CHECK_OK(tokenizer_decode(t, on.p, on.n, TOKENIZER_SKIP_SPECIAL, &skip, &err), err);
     if (want[PAIR])
         CHECK_OK(tokenizer_encode_pair(t, texts[i], other, TOKENIZER_ADD_SPECIAL | TOKENIZER_PARSE_SPECIAL,
                                        &pair, &types, &err),
@@ -139,7 +142,7 @@ static void check(const struct tokenizer *t, const char *name, size_t i, const u
     got[SKIP] = fold_text(&skip);
     got[PAIR] = fold_ids(&pair, &types);
     for (int v = 0; v < VIEWS; v++) {
-        bool compared = v < FULL ? want[v] || v == ON : want[v] != 0;
+        bool compared = v == ON || (want[v] && (small || v == FULL));
         if (!compared || got[v] == want[v]) continue;
         CHECK_INT(got[v], want[v]);
         if ((*bad)++ < 5)
@@ -164,6 +167,7 @@ static void golden(const char *name)
     CHECK_OK(file_read(&arena, path, 1 << 22, &json, &err), err);
     snprintf(path, sizeof path, DIR "%s.expected", name);
     CHECK_OK(file_read(&arena, path, 1 << 22, &expected, &err), err);
+    if (test_failures_) return;
     CHECK_INT(expected.n, text_count * VIEWS * 4);
     struct tokenizer *t;
     struct tokenizer_files files = {.tokenizer_json = json};
