@@ -5,6 +5,9 @@
 
 /* Up to this many rows every worker prepares the activations for itself: cheaper than a barrier. */
 enum { OWN_ROWS = 4 };
+/* From this many rows on, pieces of work are handed out as workers come for them: one that the system slowed down then
+ * delays the others less. Below, the fixed split costs no atomics. */
+enum { SHARE_FROM = 8 };
 /* Activations that one sweep over the weights reuses: about half of a level-2 cache. */
 enum { SWEEP_BYTES = 512 << 10 };
 
@@ -54,6 +57,7 @@ struct run {
     int32_t rows;
     struct matmul_acts acts;
     float *scales[2], *out[2]; /* this worker's; [1] for the second weight of a gate */
+    void *amx_acts, *amx_scratch;
 };
 
 /* Activations for all rows: alone when there are few, else together, with a barrier after it. */
@@ -97,6 +101,44 @@ static void run_group(const struct run *r, int part, size_t group, int32_t from,
     }
 }
 
+/* Parts whose groups are counted as units of work (a gate's two weights go together). */
+static int unit_parts(const struct matmul_params *p) { return p->gated ? 1 : p->parts; }
+
+/* Units of `step` groups; a unit does not cross parts. */
+static size_t part_units(const struct matmul_params *p, int part, size_t step)
+{
+    return (cpu_weight_groups(&p->part[part].weight) + step - 1) / step;
+}
+
+/* Run `work` on this worker's share of all units. */
+static void share_units(const struct run *r, struct worker *w, size_t step, size_t most, void (*work)(const struct run *r, size_t begin, size_t end))
+{
+    size_t units = 0, begin, end;
+    for (int i = 0; i < unit_parts(r->p); i++) units += part_units(r->p, i, step);
+    if (r->rows < SHARE_FROM || w->count == 1) {
+        worker_range(w, units, 1, &begin, &end);
+        if (begin < end) work(r, begin, end);
+        return;
+    }
+    size_t grain = ROSE_MAX((size_t)1, ROSE_MIN(most, units / ((size_t)w->count * 4)));
+    while (worker_next(w, units, grain, &begin, &end)) work(r, begin, end);
+}
+
+/* All rows of units [begin, end), one group each, in sweeps over rows whose activations stay in the cache. */
+static void run_units(const struct run *r, size_t begin, size_t end)
+{
+    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE, SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
+    for (int32_t from = 0; from < r->rows; from += sweep) {
+        size_t first = 0;
+        for (int i = 0; i < unit_parts(r->p); i++) {
+            size_t groups = part_units(r->p, i, 1);
+            for (size_t u = ROSE_MAX(begin, first); u < ROSE_MIN(end, first + groups); u++)
+                run_group(r, i, u - first, from, ROSE_MIN(r->rows, from + sweep));
+            first += groups;
+        }
+    }
+}
+
 #if defined(__x86_64__)
 struct amx_part {
     const struct run *r;
@@ -113,30 +155,32 @@ static void amx_finish(void *context, size_t group, int32_t row, int rows, const
     a->r->kernels->finish(&finish, out, up, rows, cols, part->y + (size_t)row * stride + first, stride);
 }
 
-/* All rows on AMX: pairs of groups (of one weight, or of gate and up) are dealt out. */
-static void run_amx(const struct run *r, void *acts, void *scratch, struct worker *w)
+/* Units of two groups of one weight, or of one group of gate and up. */
+static void run_units_amx(const struct run *r, size_t begin, size_t end)
+{
+    const struct matmul_params *p = r->p;
+    size_t step = p->gated ? 1 : 2, first = 0;
+    for (int i = 0; i < unit_parts(p); i++) {
+        const struct cpu_weight *weight = &p->part[i].weight;
+        size_t here = part_units(p, i, step), b = ROSE_MAX(begin, first), e = ROSE_MIN(end, first + here);
+        struct amx_part context = {r, i};
+        if (b < e)
+            matmul_amx_run(&(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
+                                                    ROSE_MIN((e - first) * step, cpu_weight_groups(weight)), r->amx_acts, r->rows, r->amx_scratch,
+                                                    amx_finish, &context});
+        first += here;
+    }
+}
+
+static void prepare_amx(const struct run *r, struct worker *w)
 {
     const struct matmul_params *p = r->p;
     size_t tile_bytes = (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES * MATMUL_TILE, row, end, stride = (size_t)p->x_stride;
     worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
     for (; row < end; row += MATMUL_TILE)
         matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row), p->part[0].weight.k,
-                        (uint8_t *)acts + row / MATMUL_TILE * tile_bytes);
+                        (uint8_t *)r->amx_acts + row / MATMUL_TILE * tile_bytes);
     worker_barrier(w);
-    int parts = p->gated ? 1 : p->parts;
-    size_t step = p->gated ? 1 : 2, units = 0, from, to, first = 0;
-    for (int i = 0; i < parts; i++) units += (cpu_weight_groups(&p->part[i].weight) + step - 1) / step;
-    worker_range(w, units, 1, &from, &to);
-    for (int i = 0; i < parts; i++) {
-        const struct cpu_weight *weight = &p->part[i].weight;
-        size_t groups = cpu_weight_groups(weight), here = (groups + step - 1) / step;
-        size_t b = ROSE_MAX(from, first), e = ROSE_MIN(to, first + here);
-        struct amx_part context = {r, i};
-        if (b < e)
-            matmul_amx_run(&(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
-                                                    ROSE_MIN((e - first) * step, groups), acts, r->rows, scratch, amx_finish, &context});
-        first += here;
-    }
 }
 #endif
 
@@ -144,36 +188,25 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
 {
     const struct matmul_params *p = params;
     struct layout l = layout_of(p);
-    struct run r = {p, matmul_kernels(), ROSE_MIN(extents->n[p->rows_extent], p->max_rows), l.acts, {0}, {0}};
+    struct run r = {.p = p, .kernels = matmul_kernels(), .rows = ROSE_MIN(extents->n[p->rows_extent], p->max_rows), .acts = l.acts};
     if (r.rows <= 0) return;
     uint8_t *work = (uint8_t *)(((uintptr_t)p->work + MATMUL_ALIGN - 1) / MATMUL_ALIGN * MATMUL_ALIGN);
     uint8_t *own = work + l.shared + (size_t)w->index * l.own, *rest = own + l.own_acts;
+#if defined(__x86_64__)
+    if (p->amx && matmul_amx_pays(&p->part[0].weight, r.rows)) {
+        r.amx_acts = work;
+        r.amx_scratch = own;
+        prepare_amx(&r, w);
+        share_units(&r, w, p->gated ? 1 : 2, MATMUL_AMX_PAIRS, run_units_amx);
+        return;
+    }
+#endif
     if (r.rows <= OWN_ROWS) matmul_acts_place(&r.acts, own, OWN_ROWS);
     else matmul_acts_place(&r.acts, work, (size_t)p->max_rows);
     for (int i = 0; i < 2; i++) {
         r.scales[i] = (float *)(void *)(rest + (size_t)i * l.scales);
         r.out[i] = (float *)(void *)(rest + 2 * l.scales) + i * MATMUL_OUT_FLOATS;
     }
-#if defined(__x86_64__)
-    if (p->amx && matmul_amx_pays(&p->part[0].weight, r.rows)) {
-        run_amx(&r, work, own, w);
-        return;
-    }
-#endif
     prepare(&r, w);
-
-    int parts = p->gated ? 1 : p->parts;
-    size_t units = 0, begin, end;
-    for (int i = 0; i < parts; i++) units += cpu_weight_groups(&p->part[i].weight);
-    worker_range(w, units, 1, &begin, &end);
-    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE, SWEEP_BYTES / matmul_acts_row(&l.acts) / MATMUL_TILE * MATMUL_TILE);
-    for (int32_t from = 0; from < r.rows; from += sweep) {
-        size_t first = 0;
-        for (int i = 0; i < parts; i++) {
-            size_t groups = cpu_weight_groups(&p->part[i].weight);
-            for (size_t u = ROSE_MAX(begin, first); u < ROSE_MIN(end, first + groups); u++)
-                run_group(&r, i, u - first, from, ROSE_MIN(r.rows, from + sweep));
-            first += groups;
-        }
-    }
+    share_units(&r, w, 1, 16, run_units);
 }

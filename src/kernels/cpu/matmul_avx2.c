@@ -202,42 +202,49 @@ INLINE void weights(const enum cpu_kernel kernel, const uint8_t *p, __m256 *even
     }
 }
 
-/* 8 out-features, `rows` <= 4 rows of a tile of `height`. */
-INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int rows, const uint8_t *p, const float *x, int blocks, float *out)
+/* `halves` times 8 out-features from p on, `rows` rows of a tile of `height`; rows * halves <= 4: 8 sums in registers. */
+INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int rows, const int halves, const uint8_t *p, const float *x, int blocks,
+                         float *out)
 {
-    const int pair = kernel == CPU_F32 ? 128 : 64;
+    const int pair = kernel == CPU_F32 ? 128 : 64, upper = kernel == CPU_F16 ? 16 : 32; /* bytes to the upper 8 rows */
     __m256 even[4], odd[4];
     UNROLL
-    for (int h = 0; h < rows; h++) even[h] = odd[h] = _mm256_setzero_ps();
+    for (int i = 0; i < rows * halves; i++) even[i] = odd[i] = _mm256_setzero_ps();
     for (int i = 0; i < 2 * blocks; i++) {
         UNROLL
         for (int c = 0; c < 8; c++) {
-            __m256 w0, w1;
             _mm_prefetch((const char *)p + PREFETCH, _MM_HINT_T0);
             if (kernel == CPU_F32) _mm_prefetch((const char *)p + PREFETCH + 64, _MM_HINT_T0);
-            weights(kernel, p, &w0, &w1);
-            p += pair;
             UNROLL
-            for (int h = 0; h < rows; h++) {
-                even[h] = _mm256_fmadd_ps(w0, _mm256_broadcast_ss(x + 16 * h + 2 * c), even[h]);
-                odd[h] = _mm256_fmadd_ps(w1, _mm256_broadcast_ss(x + 16 * h + 2 * c + 1), odd[h]);
+            for (int v = 0; v < halves; v++) {
+                __m256 w0, w1;
+                weights(kernel, p + v * upper, &w0, &w1);
+                UNROLL
+                for (int h = 0; h < rows; h++) {
+                    const int a = v * rows + h;
+                    even[a] = _mm256_fmadd_ps(w0, _mm256_broadcast_ss(x + 16 * h + 2 * c), even[a]);
+                    odd[a] = _mm256_fmadd_ps(w1, _mm256_broadcast_ss(x + 16 * h + 2 * c + 1), odd[a]);
+                }
             }
+            p += pair;
         }
         x += 16 * height;
     }
     UNROLL
-    for (int h = 0; h < rows; h++) _mm256_storeu_ps(out + 16 * h, _mm256_add_ps(even[h], odd[h]));
+    for (int v = 0; v < halves; v++) {
+        UNROLL
+        for (int h = 0; h < rows; h++) _mm256_storeu_ps(out + 8 * v + 16 * h, _mm256_add_ps(even[v * rows + h], odd[v * rows + h]));
+    }
 }
 
 INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height, int blocks, float *out)
 {
-    const int upper = kernel == CPU_F16 ? 16 : 32; /* bytes to the upper 8 rows */
-    for (int half = 0; half < 2; half++, p += upper, out += 8) {
-        if (height == 1) float_kernel(kernel, 1, 1, p, x, blocks, out);
-        else if (height == 2) float_kernel(kernel, 2, 2, p, x, blocks, out);
-        else
-            for (int h = 0; h < height; h += 4) float_kernel(kernel, height, 4, p, x + 16 * h, blocks, out + 16 * h);
-    }
+    const int upper = kernel == CPU_F16 ? 16 : 32;
+    if (height == 1) float_kernel(kernel, 1, 1, 2, p, x, blocks, out);
+    else if (height == 2) float_kernel(kernel, 2, 2, 2, p, x, blocks, out);
+    else
+        for (int half = 0; half < 2; half++, p += upper, out += 8)
+            for (int h = 0; h < height; h += 4) float_kernel(kernel, height, 4, 1, p, x + 16 * h, blocks, out + 16 * h);
 }
 
 static void dot_float_avx2(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)

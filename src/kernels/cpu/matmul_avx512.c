@@ -156,12 +156,31 @@ void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, c
 
 /* ---- activations and scales ---- */
 
-INLINE int32_t sum_epi8(__m128i q) /* 16 signed bytes */
+/* What follows a row's codes in a block: [s, s sum, s sum_0, s sum_1] and [-sum, -sum_0, -sum_1, 0]. */
+INLINE void store_sums(__m256i q, float s, int height, int h, uint8_t *block)
 {
-    __m256i pairs = _mm256_madd_epi16(_mm256_cvtepi8_epi16(q), _mm256_set1_epi16(1));
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
-    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
-    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
+    __m256i d = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
+    d = _mm256_add_epi32(d, _mm256_shuffle_epi32(d, 0xB1));
+    d = _mm256_add_epi32(d, _mm256_shuffle_epi32(d, 0x4E));
+    __m128i sum0 = _mm256_castsi256_si128(d), sum1 = _mm256_extracti128_si256(d, 1), sum = _mm_add_epi32(sum0, sum1);
+    __m128i all = _mm_blend_epi32(_mm_blend_epi32(sum, sum0, 4), sum1, 8); /* sum, sum, sum_0, sum_1 */
+    __m128 scale = _mm_set1_ps(s), floats = _mm_blend_ps(_mm_mul_ps(_mm_cvtepi32_ps(all), scale), scale, 1);
+    __m128i ints = _mm_srli_si128(_mm_sub_epi32(_mm_setzero_si128(), all), 4);
+    uint8_t *f = block + height * MATMUL_ACT_S, *n = block + height * MATMUL_ACT_NSUM;
+    if (height == 1) {
+        _mm_storeu_ps((float *)(void *)f, floats);
+        _mm_storeu_si128((__m128i *)(void *)n, ints);
+        return;
+    }
+    float fs[4];
+    int32_t ns[4];
+    _mm_storeu_ps(fs, floats);
+    _mm_storeu_si128((__m128i *)ns, ints);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        ((float *)(void *)f)[i * height + h] = fs[i];
+        ((int32_t *)(void *)n)[i * height + h] = ns[i];
+    }
 }
 
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
@@ -181,19 +200,9 @@ void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k
             __mmask16 am = live ? _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q) : 0, bm = live ? _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q) : 0;
             __m128i qa = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(am, _mm512_mul_ps(a, inverse)));
             __m128i qb = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(bm, _mm512_mul_ps(b, inverse)));
-            _mm_storeu_si128((__m128i *)(block + CPU_BLOCK * h), qa);
-            _mm_storeu_si128((__m128i *)(block + CPU_BLOCK * h + 16), qb);
-            int32_t sum0 = sum_epi8(qa), sum1 = sum_epi8(qb);
-            float *f = (float *)(void *)(block + height * MATMUL_ACT_S) + h;
-            f[0] = s;
-            f[height] = s * (float)(sum0 + sum1);
-            f[2 * height] = s * (float)sum0;
-            f[3 * height] = s * (float)sum1;
-            int32_t *n = (int32_t *)(void *)(block + height * MATMUL_ACT_NSUM) + h;
-            n[0] = -(sum0 + sum1);
-            n[height] = -sum0;
-            n[2 * height] = -sum1;
-            n[3 * height] = 0;
+            __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
+            _mm256_storeu_si256((__m256i *)(void *)(block + CPU_BLOCK * h), q);
+            store_sums(q, s, height, h, block);
         }
     }
 }
