@@ -4,7 +4,7 @@
 # wrong dependency fails to link as well as failing scripts/check_includes.
 #
 #   BUILD=dir        where everything built goes (default build)
-#   SAN=address|thread   sanitizer build (use another BUILD)
+#   SAN=address|thread|fuzz   sanitizer build (use another BUILD); make fuzz needs CC=clang SAN=fuzz
 #   CC=, CFLAGS_EXTRA=   as usual
 
 BUILD   ?= build
@@ -22,6 +22,10 @@ CFLAGS    = -std=c17 $(OPT) $(WARN) -fno-math-errno -fno-trapping-math -fvisibil
 LDLIBS   := -lpthread -ldl -lm
 ifeq ($(SAN),address)
   CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
+  LDFLAGS      += -fsanitize=address,undefined
+else ifeq ($(SAN),fuzz)
+  # clang: as address, and with the counters that libFuzzer follows
+  CFLAGS_EXTRA += -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
   LDFLAGS      += -fsanitize=address,undefined
 else ifeq ($(SAN),thread)
   CFLAGS_EXTRA += -fsanitize=thread -DROSE_GUARD
@@ -41,6 +45,7 @@ endef
 $(eval $(call use_library,pcre2,libpcre2-8,PCRE2,tokenizer))
 $(eval $(call use_library,curl,libcurl,CURL,cli))
 $(eval $(call use_library,edit,libedit,EDIT,cli))
+$(eval $(call use_library,microhttpd,libmicrohttpd,MICROHTTPD,server))
 
 # --- folders and who may use whom: the design's table, also the link order ----------------------------------------
 DIRS := base tensor device jit kernels ops comm weights cache model tokenizer engine api cli server
@@ -74,7 +79,7 @@ ISA_amx    := $(ISA_bf16) -mamx-tile -mamx-int8 -mamx-bf16
 endif
 isa_of = $(foreach i,avx2 avx512 bf16 amx,$(if $(filter %_$(i).c,$(1)),$(ISA_$(i))))
 
-.PHONY: all check test install clean bench tests
+.PHONY: all check test install clean bench tests fuzz print-tests
 all: $(BUILD)/rose
 
 $(BUILD)/obj/%.o: src/%.c
@@ -132,6 +137,19 @@ $(BUILD)/tests/$(1)/test_%: tests/$(1)/test_%.c $(call libraries,$(1) $(USE_$(1)
 endef
 $(foreach d,$(DIRS),$(eval $(call test_rule,$(d))))
 include $(wildcard tests/*/module.mk)
+
+# The list scripts/check runs.
+print-tests:
+	@echo $(TESTS)
+
+# --- fuzz targets: tests/fuzz/fuzz_*.c; make fuzz CC=clang SAN=fuzz BUILD=... ---------------------------------------
+FUZZERS := $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+FUZZ_DIRS := $(filter-out cli,$(DIRS))
+fuzz: $(FUZZERS)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(call libraries,$(FUZZ_DIRS))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $< -o $@ $(LDFLAGS) -fsanitize=fuzzer -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+	    $(foreach d,$(FUZZ_DIRS),$(LIBS_$(d))) $(LDLIBS)
 
 check test:
 	scripts/check
