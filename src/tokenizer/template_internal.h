@@ -149,7 +149,6 @@ struct tloop {
     const struct node *node;
     struct scope *scope; /* around the loop */
     struct titer *source;
-    bool sized;                          /* len() of the source is known: no filter, no iterator */
     struct value before, current, after; /* after: V_MISSING unless peeked */
     int64_t index0, length, depth0;      /* length -1: not known yet */
     struct value changed;                /* the last arguments of changed(), a tuple */
@@ -534,8 +533,6 @@ bool template_string_slice(struct eval *e, const struct tstring *s, size_t begin
                            struct value *out);
 bool template_string_concat(struct eval *e, const struct tstring *a, const struct tstring *b,
                             struct value *out);
-/* text with one trust for all: s's if that is uniform, else untrusted. Copies. */
-bool template_string_like(struct eval *e, const struct tstring *s, struct str text, struct value *out);
 bool template_string_all_trusted(const struct tstring *s);
 size_t template_string_offset(const struct tstring *s,
                               size_t chars); /* bytes before the code point number chars */

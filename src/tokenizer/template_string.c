@@ -48,17 +48,6 @@ bool template_string_all_trusted(const struct tstring *s)
     return true;
 }
 
-bool template_string_like(struct eval *e, const struct tstring *s, struct str text, struct value *out)
-{
-    char *copy = template_alloc(e, text.n);
-    if (!copy) return false;
-    if (text.n) memcpy(copy, text.p, text.n);
-    if (!template_string_new(e, (struct str){copy, text.n}, template_string_all_trusted(s), out))
-        return false;
-    out->string->markup = s->markup;
-    return true;
-}
-
 size_t template_string_offset(const struct tstring *s, size_t chars)
 {
     if (s->chars == s->n) return ROSE_MIN(chars, s->n);

@@ -43,9 +43,8 @@ static size_t dash_end(const struct line *x, size_t i)
 }
 
 /* May the line break after the hyphen at i? */
-static bool hyphen_breaks(const struct line *x, size_t word, size_t i)
+static bool hyphen_breaks(const struct line *x, size_t i)
 {
-    (void)word;
     bool before = i >= 2 && is_letter(x, i - 1) &&
                   (is_letter(x, i - 2) || (i >= 3 && x->cp[i - 2] == '-' && is_letter(x, i - 3)));
     return before && is_letter(x, i + 1) &&
@@ -62,7 +61,7 @@ static size_t chunk_end(const struct line *x, size_t i, bool hyphens)
     if (hyphens && i && is_word_or_mark(x, i - 1) && dash_end(x, i)) return dash_end(x, i);
     for (; end < x->n && !is_space(x, end); end++) {
         if (!hyphens) continue;
-        if (x->cp[end] == '-' && hyphen_breaks(x, i, end)) return end + 1;
+        if (x->cp[end] == '-' && hyphen_breaks(x, end)) return end + 1;
         if (is_word_or_mark(x, end - 1) && x->cp[end] == '-' && dash_end(x, end)) return end;
     }
     return end;
@@ -110,8 +109,7 @@ static size_t long_cut(const struct line *x, struct chunk c, size_t room, bool h
     return end;
 }
 
-static bool wrap_line(struct eval *e, struct tbuild *b, const struct line *x, const struct wrapping *w,
-                      bool *any)
+static bool wrap_line(struct eval *e, struct tbuild *b, const struct line *x, const struct wrapping *w)
 {
     size_t n = 0, k = 0;
     struct chunk *chunks = template_array(e, x->n, sizeof *chunks);
@@ -145,9 +143,8 @@ static bool wrap_line(struct eval *e, struct tbuild *b, const struct line *x, co
             to = chunks[last - 1].begin;
         if (!template_charge(e, 0)) return false;
         if (to == from) continue;
-        if ((*any || !first) && !tbuild_string(e, b, w->newline)) return false;
+        if (!first && !tbuild_string(e, b, w->newline)) return false;
         if (!tbuild_slice(e, b, x->s, x->at[from], x->at[to])) return false;
-        *any = false;
         first = false;
     }
     return true;
@@ -172,9 +169,8 @@ bool template_wrap(struct eval *e, struct call *call, struct value *out)
     if (!template_strings_lines(e, call->self.string, false, &lines)) return false;
     for (size_t i = 0; i < lines->n; i++) {
         struct line x;
-        bool any = false;
         if (i && !tbuild_string(e, &b, w.newline)) return false;
-        if (!read_line(e, lines->items[i].string, &x) || !wrap_line(e, &b, &x, &w, &any)) return false;
+        if (!read_line(e, lines->items[i].string, &x) || !wrap_line(e, &b, &x, &w)) return false;
     }
     return tbuild_end(e, &b, out);
 }
