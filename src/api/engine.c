@@ -60,7 +60,7 @@ static void on_progress(void *user, size_t done, size_t total)
     if (o->progress) o->progress(o->progress_user, "loading weights", done, total);
 }
 
-static enum rose_status kv_dtype(const char *name, enum dtype *out, struct rose_error *err)
+enum rose_status kv_dtype(const char *name, enum dtype *out, struct rose_error *err)
 {
     static const struct { const char *name; enum dtype dtype; } known[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16}, {"q8_0", DTYPE_Q8_0}};
     *out = DTYPE_F16;

@@ -37,6 +37,9 @@ struct rose_engine {
 /* hub.c: the directory or file a name stands for, in the arena. ORG/NAME is looked up in the hub's cache. */
 enum rose_status hub_resolve(struct arena *arena, const char *model, const char **path, struct rose_error *err);
 
+/* engine.c: a cache type by name, NULL: f16. */
+enum rose_status kv_dtype(const char *name, enum dtype *out, struct rose_error *err);
+
 /* text.c */
 enum rose_status text_open(struct weights *weights, const char *template_override, struct text *out, struct rose_error *err);
 void text_close(struct text *text);
