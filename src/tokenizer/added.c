@@ -116,10 +116,10 @@ static size_t skip_space(struct str text, size_t at)
     return at;
 }
 
-static size_t skip_space_back(struct str text, size_t at)
+static size_t skip_space_back(struct str text, size_t at, size_t from)
 {
     size_t n;
-    while (at > 0 && (unicode_record(unicode_last((struct str){text.p, at}, &n)) & UC_RUST_SPACE)) at -= n;
+    while (at > from && (unicode_record(unicode_last((struct str){text.p, at}, &n)) & UC_RUST_SPACE)) at -= n;
     return at;
 }
 
@@ -158,8 +158,9 @@ static bool cut(struct encoder *e, const struct added_set *set, struct str text,
         i = to;
         if (a->special && !parse) continue;
         if (a->single_word && !stands_alone(text, from, to)) continue;
-        if (a->lstrip) from = ROSE_MAX(skip_space_back((struct str){text.p, from}, from), done);
-        if (a->rstrip) to = skip_space(text, to);
+        /* A match may begin before `done`, when the one before took the spaces it consists of. */
+        if (a->lstrip && from > done) from = skip_space_back(text, from, done);
+        if (a->rstrip) to = skip_space(text, ROSE_MAX(to, done));
         if (done < from && !rest(e, (struct str){text.p + done, from - done}, done)) return false;
         if (!encoder_emit(e, a->id)) return false;
         done = to;

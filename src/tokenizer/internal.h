@@ -319,7 +319,8 @@ bool alphabet_decode(struct str letters, struct strbuf *out);
  * -------------------------------------------------------------------------------------------------------------------
  */
 
-struct tokenizer *tokenizer_new(void);
+/* An empty tokenizer; memory bounds what it may take, in bytes. */
+struct tokenizer *tokenizer_new(size_t memory);
 /* What follows from the parts: byte tables, id flags, the added tokens' sets. */
 enum rose_status tokenizer_finish(struct tokenizer *t, struct rose_error *err);
 enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *root, struct rose_error *err);

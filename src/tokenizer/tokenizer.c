@@ -198,6 +198,10 @@ static enum rose_status encode(struct encoder *e, const struct str text[2], bool
     static const struct post_piece bare[] = {{POST_TEXT_A, 0, 0}, {POST_TEXT_B, 0, 1}};
     const struct post *post = &e->t->post;
     e->flags = flags, e->out = out, e->err = err, e->status = ROSE_OK;
+    /* The steps of honest tokenizers lengthen a text a few times, NFKD by eleven at most. */
+    size_t limit = 64 * ROSE_MAX(text[0].n, text[1].n) + 65536;
+    e->norm[0].limit = e->norm[1].limit = e->word.limit = limit;
+    for (int i = 0; i < TOKENIZER_MAX_STEPS; i++) e->level[i].limit = limit;
     if (!encoder_room(e, 0)) return e->status;
     if (!post->present)
         run_template(e, bare, pair ? 2 : 1, text, types);
@@ -294,7 +298,7 @@ enum rose_status tokenizer_encode_segments(const struct tokenizer *t,
 /* --- building and facts
  * ------------------------------------------------------------------------------------------------------ */
 
-struct tokenizer *tokenizer_new(void)
+struct tokenizer *tokenizer_new(size_t memory)
 {
     struct tokenizer *t = calloc(1, sizeof *t);
     if (!t) return NULL;
@@ -302,7 +306,7 @@ struct tokenizer *tokenizer_new(void)
         free(t);
         return NULL;
     }
-    arena_init(&t->arena, (size_t)4 << 30);
+    arena_init(&t->arena, memory);
     t->unk = TOKEN_NONE;
     struct tokenizer_facts *f = &t->facts;
     f->bos = f->eos = f->eot = f->unk = f->pad = f->sep = f->cls = f->mask = -1;
@@ -343,6 +347,7 @@ static enum rose_status normalize_added(struct tokenizer *t, struct rose_error *
         if (!e && !(e = encoder_take(t))) return no_state(err);
         struct token_ids none = {0};
         e->out = &none, e->err = err, e->status = ROSE_OK;
+        e->norm[0].limit = e->norm[1].limit = 64 * a->text.n + 65536;
         struct str form;
         if (!normalizer_run(e, a->text, &form))
             status = e->status;

@@ -255,10 +255,11 @@ enum rose_status tokenizer_from_json(const struct tokenizer_files *files, struct
                                      struct rose_error *err)
 {
     *out = NULL;
-    struct tokenizer *t = tokenizer_new();
+    struct tokenizer *t =
+        tokenizer_new(((size_t)64 << 20) + 64 * ROSE_MIN(files->tokenizer_json.n, SIZE_MAX / 256));
     if (!t) return no_memory(err);
     struct arena scratch;
-    arena_init(&scratch, (size_t)4 << 30);
+    arena_init(&scratch, ((size_t)64 << 20) + 128 * ROSE_MIN(files->tokenizer_json.n, SIZE_MAX / 256));
     enum rose_status status = read_all(t, files, &scratch, err);
     arena_free(&scratch);
     if (status)

@@ -348,7 +348,9 @@ enum rose_status tokenizer_from_vocab(const struct tokenizer_vocab *v, struct to
                                       struct rose_error *err)
 {
     *out = NULL;
-    struct tokenizer *t = tokenizer_new();
+    struct tokenizer *t =
+        tokenizer_new(((size_t)64 << 20) + 256 * (ROSE_MIN(v->count, (size_t)1 << 30) +
+                                                  ROSE_MIN(v->merge_count, (size_t)1 << 30)));
     if (!t) return no_memory(err);
     enum rose_status status = read_vocab(t, v, err);
     int64_t unk = t->facts.unk;
