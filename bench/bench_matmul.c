@@ -1,10 +1,12 @@
-/* The matrix products of a SmolLM2-135M-shaped model, as the forward records them, against this machine's limits measured
- * in the same run: bytes against read bandwidth, operations against the int8 dot-product (or fp32 FMA) peak.
+/* The matrix products of a SmolLM2-135M-shaped model, as the forward records them, against this machine's
+ * limits measured in the same run: bytes against read bandwidth, operations against the int8 dot-product (or
+ * fp32 FMA) peak.
  *
- *     bench_matmul [--threads N] [--isa NAME] [--dtype NAME] [--head NAME] [--rows LIST] [--seconds S] [--layers L]
+ *     bench_matmul [--threads N] [--isa NAME] [--dtype NAME] [--head NAME] [--rows LIST] [--seconds S]
+ * [--layers L]
  *
- * One line a row count: time of a pass, projected tokens/s (products only), GB/s and GOP/s with their share of the limit,
- * then the time of each product by name. */
+ * One line a row count: time of a pass, projected tokens/s (products only), GB/s and GOP/s with their share
+ * of the limit, then the time of each product by name. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +60,8 @@ __attribute__((target("avx512f"))) static long read_all(const char *p, size_t by
 }
 #define CHAINS(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9)
 #define DECLARE(i) a##i = _mm512_setzero_si512(),
-#define STEP(i)                              \
-    a##i = _mm512_dpbusd_epi32(a##i, x, x);  \
+#define STEP(i)                             \
+    a##i = _mm512_dpbusd_epi32(a##i, x, x); \
     __asm__("" : "+v"(a##i));
 #define SUM(i) s = _mm512_xor_si512(s, a##i);
 __attribute__((target("avx512f,avx512vnni"))) static double vnni_ops(long *sink)
@@ -116,9 +118,12 @@ static void fill(unsigned char *p, size_t n, enum dtype dtype)
 {
     const struct dtype_info *info = dtype_info(dtype);
     for (size_t i = 0; i < n; i++) seed = seed * 1664525u + 1013904223u, p[i] = (unsigned char)(seed >> 24);
-    for (size_t i = 0; i + info->bytes <= n; i += info->bytes) { /* scales that are no NaN: every 16-bit field gets a small exponent */
-        if (info->block == 1) p[i + info->bytes - 1] = 0x30;
-        else p[i + 1] = 0x20, p[i + info->bytes - 1] = 0x20;
+    for (size_t i = 0; i + info->bytes <= n;
+         i += info->bytes) { /* scales that are no NaN: every 16-bit field gets a small exponent */
+        if (info->block == 1)
+            p[i + info->bytes - 1] = 0x30;
+        else
+            p[i + 1] = 0x20, p[i + info->bytes - 1] = 0x20;
         if (info->block == 32 && info->bytes > 18) p[i + 3] = 0x20;
     }
 }
@@ -162,26 +167,37 @@ int main(int argc, char **argv)
 {
     int threads = 0, layers = 30;
     double seconds = 0.5;
-    const char *isa = "auto", *rows_list = "1,2,4,8,16,32,64,128,512", *dtype_name = "Q4_1", *head_name = "Q8_0";
+    const char *isa = "auto", *rows_list = "1,2,4,8,16,32,64,128,512", *dtype_name = "Q4_1",
+               *head_name = "Q8_0";
     bool deterministic = false;
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--threads")) threads = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--isa")) isa = argv[i + 1];
-        else if (!strcmp(argv[i], "--dtype")) dtype_name = argv[i + 1];
-        else if (!strcmp(argv[i], "--head")) head_name = argv[i + 1];
-        else if (!strcmp(argv[i], "--rows")) rows_list = argv[i + 1];
-        else if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
-        else if (!strcmp(argv[i], "--layers")) layers = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--deterministic")) deterministic = atoi(argv[i + 1]) != 0;
+        if (!strcmp(argv[i], "--threads"))
+            threads = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--isa"))
+            isa = argv[i + 1];
+        else if (!strcmp(argv[i], "--dtype"))
+            dtype_name = argv[i + 1];
+        else if (!strcmp(argv[i], "--head"))
+            head_name = argv[i + 1];
+        else if (!strcmp(argv[i], "--rows"))
+            rows_list = argv[i + 1];
+        else if (!strcmp(argv[i], "--seconds"))
+            seconds = atof(argv[i + 1]);
+        else if (!strcmp(argv[i], "--layers"))
+            layers = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--deterministic"))
+            deterministic = atoi(argv[i + 1]) != 0;
     }
     if (layers > MAX_LAYERS) layers = MAX_LAYERS;
     must(cpu_isa_select(isa, &err));
     struct device *device;
-    must(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads, .pin = true}, &device, &err));
+    must(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads, .pin = true}, &device,
+                     &err));
     threads = workers_count(device->workers);
 
     enum dtype dtype = dtype_named(dtype_name), head_dtype = dtype_named(head_name);
-    static struct op_weight q[MAX_LAYERS], k[MAX_LAYERS], v[MAX_LAYERS], o[MAX_LAYERS], gate[MAX_LAYERS], up[MAX_LAYERS], down[MAX_LAYERS];
+    static struct op_weight q[MAX_LAYERS], k[MAX_LAYERS], v[MAX_LAYERS], o[MAX_LAYERS], gate[MAX_LAYERS],
+        up[MAX_LAYERS], down[MAX_LAYERS];
     double pack = 0, bytes = 0, operations = 0, head_ops = 2.0 * VOCABULARY * WIDTH;
     for (int l = 0; l < layers; l++) {
         q[l] = make_weight(device, dtype, WIDTH, WIDTH, &pack);
@@ -196,28 +212,70 @@ int main(int argc, char **argv)
     }
     struct op_weight head = make_weight(device, head_dtype, VOCABULARY, WIDTH, &pack);
     bytes += head.bytes_read;
-    printf("%s (head %s), %d threads, %s: %.1f MB of weights, packed in %.0f ms\n", dtype_name, head_name, threads, cpu_isa_name(cpu_isa()), bytes / 1e6,
-           pack * 1e3);
+    printf("%s (head %s), %d threads, %s: %.1f MB of weights, packed in %.0f ms\n", dtype_name, head_name,
+           threads, cpu_isa_name(cpu_isa()), bytes / 1e6, pack * 1e3);
 
     enum { MAX_ROWS = 2048 };
     struct program *p;
     must(program_open(device, &p, &err));
-    program_buffer_id xb = program_buffer(p, "x", sizeof(float) * MAX_ROWS * WIDTH), qkvb = program_buffer(p, "qkv", sizeof(float) * MAX_ROWS * (WIDTH + 2 * KV)),
-                      hb = program_buffer(p, "h", sizeof(float) * MAX_ROWS * FFN), lb = program_buffer(p, "logits", sizeof(float) * 32 * VOCABULARY);
-    struct op_value x = {xb, DTYPE_F32, EXTENT_ROWS, WIDTH, WIDTH, 0}, qkv = {qkvb, DTYPE_F32, EXTENT_ROWS, WIDTH + 2 * KV, WIDTH + 2 * KV, 0},
-                    h = {hb, DTYPE_F32, EXTENT_ROWS, FFN, FFN, 0}, xs = x, logits = {lb, DTYPE_F32, EXTENT_SAMPLES, VOCABULARY, VOCABULARY, 0};
+    program_buffer_id xb = program_buffer(p, "x", sizeof(float) * MAX_ROWS * WIDTH),
+                      qkvb = program_buffer(p, "qkv", sizeof(float) * MAX_ROWS * (WIDTH + 2 * KV)),
+                      hb = program_buffer(p, "h", sizeof(float) * MAX_ROWS * FFN),
+                      lb = program_buffer(p, "logits", sizeof(float) * 32 * VOCABULARY);
+    struct op_value x = {xb, DTYPE_F32, EXTENT_ROWS, WIDTH, WIDTH, 0},
+                    qkv = {qkvb, DTYPE_F32, EXTENT_ROWS, WIDTH + 2 * KV, WIDTH + 2 * KV, 0},
+                    h = {hb, DTYPE_F32, EXTENT_ROWS, FFN, FFN, 0}, xs = x,
+                    logits = {lb, DTYPE_F32, EXTENT_SAMPLES, VOCABULARY, VOCABULARY, 0};
     xs.rows = EXTENT_SAMPLES;
     for (int l = 0; l < layers; l++) {
-        must(op_matmul(p, &(struct op_matmul){.name = "qkv", .layer = l, .x = x, .parts_count = 3, .deterministic = deterministic,
-                       .parts = {{&q[l], NULL, op_slice(qkv, 0, WIDTH)}, {&k[l], NULL, op_slice(qkv, WIDTH, KV)}, {&v[l], NULL, op_slice(qkv, WIDTH + KV, KV)}}}, &err));
-        must(op_matmul(p, &(struct op_matmul){.name = "o", .layer = l, .x = op_slice(qkv, 0, WIDTH), .parts_count = 1, .accumulate = true, .alpha = 1e-6f,
-                       .deterministic = deterministic, .parts = {{&o[l], NULL, x}}}, &err));
-        must(op_matmul(p, &(struct op_matmul){.name = "gate_up", .layer = l, .x = x, .parts_count = 2, .gated = true, .activation = OP_ACT_SILU,
-                       .deterministic = deterministic, .parts = {{&gate[l], NULL, h}, {&up[l], NULL, {0}}}}, &err));
-        must(op_matmul(p, &(struct op_matmul){.name = "down", .layer = l, .x = h, .parts_count = 1, .accumulate = true, .alpha = 1e-6f,
-                       .deterministic = deterministic, .parts = {{&down[l], NULL, x}}}, &err));
+        must(op_matmul(p,
+                       &(struct op_matmul){.name = "qkv",
+                                           .layer = l,
+                                           .x = x,
+                                           .parts_count = 3,
+                                           .deterministic = deterministic,
+                                           .parts = {{&q[l], NULL, op_slice(qkv, 0, WIDTH)},
+                                                     {&k[l], NULL, op_slice(qkv, WIDTH, KV)},
+                                                     {&v[l], NULL, op_slice(qkv, WIDTH + KV, KV)}}},
+                       &err));
+        must(op_matmul(p,
+                       &(struct op_matmul){.name = "o",
+                                           .layer = l,
+                                           .x = op_slice(qkv, 0, WIDTH),
+                                           .parts_count = 1,
+                                           .accumulate = true,
+                                           .alpha = 1e-6f,
+                                           .deterministic = deterministic,
+                                           .parts = {{&o[l], NULL, x}}},
+                       &err));
+        must(op_matmul(p,
+                       &(struct op_matmul){.name = "gate_up",
+                                           .layer = l,
+                                           .x = x,
+                                           .parts_count = 2,
+                                           .gated = true,
+                                           .activation = OP_ACT_SILU,
+                                           .deterministic = deterministic,
+                                           .parts = {{&gate[l], NULL, h}, {&up[l], NULL, {0}}}},
+                       &err));
+        must(op_matmul(p,
+                       &(struct op_matmul){.name = "down",
+                                           .layer = l,
+                                           .x = h,
+                                           .parts_count = 1,
+                                           .accumulate = true,
+                                           .alpha = 1e-6f,
+                                           .deterministic = deterministic,
+                                           .parts = {{&down[l], NULL, x}}},
+                       &err));
     }
-    must(op_matmul(p, &(struct op_matmul){.name = "head", .x = xs, .parts_count = 1, .deterministic = deterministic, .parts = {{&head, NULL, logits}}}, &err));
+    must(op_matmul(p,
+                   &(struct op_matmul){.name = "head",
+                                       .x = xs,
+                                       .parts_count = 1,
+                                       .deterministic = deterministic,
+                                       .parts = {{&head, NULL, logits}}},
+                   &err));
     must(program_finish(p, NULL, 0, &err));
     float *xm = program_address(p, xb);
     for (int i = 0; i < MAX_ROWS * WIDTH; i++) xm[i] = (float)(i % 113) / 56.0f - 1.0f;
@@ -253,9 +311,12 @@ int main(int argc, char **argv)
             }
         } while (n < 4096 && (now() < end || n < 5));
         qsort(times, (size_t)n, sizeof *times, compare);
-        double t = times[n / 2], best = times[0], ops = operations * rows + head_ops * samples, bandwidth = (double)limit.bytes / best_read;
-        printf("rows %4d: median %8.3f ms, best %8.3f | %8.0f tok/s | %6.1f GB/s (%3.0f%% of %.1f) | %6.0f GOP/s", rows, t * 1e3, best * 1e3, rows / t,
-               bytes / t / 1e9, bytes / t / bandwidth * 100, bandwidth / 1e9, ops / t / 1e9);
+        double t = times[n / 2], best = times[0], ops = operations * rows + head_ops * samples,
+               bandwidth = (double)limit.bytes / best_read;
+        printf("rows %4d: median %8.3f ms, best %8.3f | %8.0f tok/s | %6.1f GB/s (%3.0f%% of %.1f) | %6.0f "
+               "GOP/s",
+               rows, t * 1e3, best * 1e3, rows / t, bytes / t / 1e9, bytes / t / bandwidth * 100,
+               bandwidth / 1e9, ops / t / 1e9);
         if (peak > 0) printf(" (%3.0f%% of VNNI %.0f)", ops / t / peak * 100, peak / 1e9);
         printf("\n");
     }

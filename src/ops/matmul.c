@@ -11,7 +11,8 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-_Static_assert((int)MATMUL_SILU == (int)OP_ACT_SILU && (int)MATMUL_RELU2 == (int)OP_ACT_RELU2, "one order of activations");
+_Static_assert((int)MATMUL_SILU == (int)OP_ACT_SILU && (int)MATMUL_RELU2 == (int)OP_ACT_RELU2,
+               "one order of activations");
 _Static_assert((int)MATMUL_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
 
 /* ---- weights ---- */
@@ -55,16 +56,21 @@ static void want_large_pages(void *memory, size_t bytes)
 #endif
 }
 
-enum rose_status op_weight_pack(struct device *device, const struct tensor *source, void *memory, struct op_weight *out, struct rose_error *err)
+enum rose_status op_weight_pack(struct device *device, const struct tensor *source, void *memory,
+                                struct op_weight *out, struct rose_error *err)
 {
     struct pack_job job = {.dtype = source->dtype, .source = source->data, .memory = memory};
-    if (device->info.kind != DEVICE_CPU) return status_set(err, ROSE_UNSUPPORTED, "weights of this device have no packed form here");
+    if (device->info.kind != DEVICE_CPU)
+        return status_set(err, ROSE_UNSUPPORTED, "weights of this device have no packed form here");
     if (!packed_form(source, &job.weight)) {
         if (!cpu_format(source->dtype))
-            return status_set(err, ROSE_UNSUPPORTED, "the CPU has no matrix product for %s weights; use F32, F16, BF16 or a GGUF block format",
-                              dtype_info(source->dtype)->name);
-        return status_set(err, ROSE_INVALID, "a weight [%lld, %lld] of %s does not fit the CPU's layout", (long long)tensor_rows(source),
-                          (long long)tensor_cols(source), dtype_info(source->dtype)->name);
+            return status_set(
+                err, ROSE_UNSUPPORTED,
+                "the CPU has no matrix product for %s weights; use F32, F16, BF16 or a GGUF block format",
+                dtype_info(source->dtype)->name);
+        return status_set(err, ROSE_INVALID, "a weight [%lld, %lld] of %s does not fit the CPU's layout",
+                          (long long)tensor_rows(source), (long long)tensor_cols(source),
+                          dtype_info(source->dtype)->name);
     }
     if (!memory) return status_set(err, ROSE_INTERNAL, "a packed weight needs memory");
     want_large_pages(memory, cpu_weight_bytes(&job.weight));
@@ -92,20 +98,25 @@ static bool columns_overlap(const struct op_value *a, const struct op_value *b)
     return a->buffer == b->buffer && a->offset < b->offset + b->cols && b->offset < a->offset + a->cols;
 }
 
-static enum rose_status check(const struct program *program, const struct op_matmul *op, struct rose_error *err)
+static enum rose_status check(const struct program *program, const struct op_matmul *op,
+                              struct rose_error *err)
 {
     if (op->parts_count < 1 || op->parts_count > OP_MATMUL_PARTS || (op->gated && op->parts_count != 2))
-        return status_set(err, ROSE_INTERNAL, "%s: %d weights; 1 to %d are possible, a gate has 2", op->name, op->parts_count, OP_MATMUL_PARTS);
+        return status_set(err, ROSE_INTERNAL, "%s: %d weights; 1 to %d are possible, a gate has 2", op->name,
+                          op->parts_count, OP_MATMUL_PARTS);
     for (int i = 0; i < op->parts_count; i++) {
         const struct op_matmul_part *part = &op->parts[i];
         struct cpu_weight w;
-        if (!weight_view(part->weight, &w)) return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for the CPU", op->name, i);
+        if (!weight_view(part->weight, &w))
+            return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for the CPU", op->name, i);
         if (i == 0) ROSE_TRY(value_check(program, op->name, "x", &op->x, w.k, op->x.rows, err));
         if (w.k != op->x.cols || (op->gated && w.n != op->parts[0].weight->n))
-            return status_set(err, ROSE_INTERNAL, "%s: weight %d is [%d, %d] and x has %d columns", op->name, i, w.n, w.k, op->x.cols);
+            return status_set(err, ROSE_INTERNAL, "%s: weight %d is [%d, %d] and x has %d columns", op->name,
+                              i, w.n, w.k, op->x.cols);
         if (op->gated && i == 1) continue;
         ROSE_TRY(value_check(program, op->name, "y", &part->y, w.n, op->x.rows, err));
-        if (columns_overlap(&part->y, &op->x)) return status_set(err, ROSE_INTERNAL, "%s: y %d overlaps x", op->name, i);
+        if (columns_overlap(&part->y, &op->x))
+            return status_set(err, ROSE_INTERNAL, "%s: y %d overlaps x", op->name, i);
     }
     return ROSE_OK;
 }
@@ -115,7 +126,8 @@ static enum rose_status check(const struct program *program, const struct op_mat
 /* Rows that fit the value's buffer. */
 static int32_t max_rows(const struct program *program, const struct op_value *v)
 {
-    size_t floats = program->buffers[v->buffer].bytes / sizeof(float), head = (size_t)v->offset + (size_t)v->cols;
+    size_t floats = program->buffers[v->buffer].bytes / sizeof(float),
+           head = (size_t)v->offset + (size_t)v->cols;
     if (floats < head) return 0;
     size_t rows = (floats - head) / (size_t)v->stride + 1;
     return v->rows == EXTENT_ONE ? 1 : (int32_t)ROSE_MIN(rows, (size_t)INT32_MAX);
@@ -133,7 +145,8 @@ enum rose_status op_matmul(struct program *program, const struct op_matmul *op, 
                               .gated = op->gated,
                               .accumulate = op->accumulate,
                               .deterministic = op->deterministic};
-    struct program_launch l = {.name = op->name, .layer = op->layer, .params = &p, .params_bytes = sizeof p, .cpu = matmul_run};
+    struct program_launch l = {
+        .name = op->name, .layer = op->layer, .params = &p, .params_bytes = sizeof p, .cpu = matmul_run};
     value_use(&l, &op->x, PROGRAM_READ, offsetof(struct matmul_params, x));
     l.cost.bytes_per[op->x.rows] += 4.0 * op->x.cols;
     for (int i = 0; i < op->parts_count; i++) {
@@ -145,10 +158,12 @@ enum rose_status op_matmul(struct program *program, const struct op_matmul *op, 
         if (op->gated && i == 1) continue;
         p.part[i].y_stride = part->y.stride;
         value_use(&l, &part->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
-                  offsetof(struct matmul_params, part) + (size_t)i * sizeof(struct matmul_part) + offsetof(struct matmul_part, y));
+                  offsetof(struct matmul_params, part) + (size_t)i * sizeof(struct matmul_part) +
+                      offsetof(struct matmul_part, y));
         l.cost.bytes_per[op->x.rows] += (op->accumulate ? 8.0 : 4.0) * part->weight->n;
     }
-    program_buffer_id work = program_buffer(program, "matmul.work", matmul_plan(&p, workers_count(program->device->workers)));
+    program_buffer_id work =
+        program_buffer(program, "matmul.work", matmul_plan(&p, workers_count(program->device->workers)));
     program_use(&l, work, PROGRAM_WRITE, offsetof(struct matmul_params, work));
     program_add(program, &l);
     return ROSE_OK;

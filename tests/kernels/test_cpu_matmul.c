@@ -1,5 +1,5 @@
-/* The CPU products of every weight format, on every instruction set of this machine, against a float64 reference over
- * decoded weights (and, for block formats, activations quantised as matmul.h states). */
+/* The CPU products of every weight format, on every instruction set of this machine, against a float64
+ * reference over decoded weights (and, for block formats, activations quantised as matmul.h states). */
 #include <math.h>
 
 #include "base/worker.h"
@@ -10,7 +10,10 @@
 
 enum { GUARD = 24 };
 
-static bool block_format(enum dtype d) { return d != DTYPE_F32 && d != DTYPE_F16 && d != DTYPE_BF16; }
+static bool block_format(enum dtype d)
+{
+    return d != DTYPE_F32 && d != DTYPE_F16 && d != DTYPE_BF16;
+}
 
 /* Activations as the integer path sees them, in double; written from the definition in matmul.h. */
 static void quantized(const float *x, int k, double *out)
@@ -78,7 +81,8 @@ static void run_team(void *arg, struct worker *w)
     matmul_run(a[0], a[1], w);
 }
 
-/* y [rows, n] (malloc'ed) of the first `rows` rows with a team of `threads`; y and work memory are poisoned and guarded. */
+/* y [rows, n] (malloc'ed) of the first `rows` rows with a team of `threads`; y and work memory are poisoned
+ * and guarded. */
 static float *product_run(const struct product *p, int rows, int threads, bool deterministic)
 {
     struct workers *team;
@@ -88,7 +92,13 @@ static float *product_run(const struct product *p, int rows, int threads, bool d
     size_t floats = (size_t)rows * (size_t)stride + 2 * GUARD;
     float *y = malloc(floats * sizeof *y), *out = malloc((size_t)rows * (size_t)p->n * sizeof *out);
     memset(y, 0xFF, floats * sizeof *y); /* NaN */
-    struct matmul_params params = {.x = p->x, .parts = 1, .x_stride = p->k, .max_rows = rows, .rows_extent = EXTENT_ROWS, .alpha = 1, .deterministic = deterministic};
+    struct matmul_params params = {.x = p->x,
+                                   .parts = 1,
+                                   .x_stride = p->k,
+                                   .max_rows = rows,
+                                   .rows_extent = EXTENT_ROWS,
+                                   .alpha = 1,
+                                   .deterministic = deterministic};
     params.part[0] = (struct matmul_part){p->weight, y + GUARD, NULL, stride};
     size_t bytes = matmul_plan(&params, threads);
     params.work = malloc(bytes);
@@ -97,7 +107,8 @@ static float *product_run(const struct product *p, int rows, int threads, bool d
     workers_run(team, run_team, (const void *[]){&params, &e});
     workers_close(team);
     uint32_t poison = 0xFFFFFFFFu;
-    for (int i = 0; i < GUARD; i++) CHECK(!memcmp(&y[i], &poison, 4) && !memcmp(&y[floats - 1 - (size_t)i], &poison, 4));
+    for (int i = 0; i < GUARD; i++)
+        CHECK(!memcmp(&y[i], &poison, 4) && !memcmp(&y[floats - 1 - (size_t)i], &poison, 4));
     for (int r = 0; r < rows; r++) {
         const float *row = y + GUARD + (size_t)r * (size_t)stride;
         for (int i = p->n; i < stride && r + 1 < rows; i++) CHECK(!memcmp(&row[i], &poison, 4));
@@ -140,7 +151,10 @@ static double product_error_float(const struct product *p, const float *y, int r
     return worst;
 }
 
-static size_t y_bytes(const struct product *p, int rows) { return (size_t)rows * (size_t)p->n * sizeof(float); }
+static size_t y_bytes(const struct product *p, int rows)
+{
+    return (size_t)rows * (size_t)p->n * sizeof(float);
+}
 
 /* Shapes: n not whole groups; k one block, odd numbers of blocks, and for plain formats any number. */
 static int shape_k(enum dtype d, int which)
@@ -179,20 +193,26 @@ TEST(formats)
             enum { ROWS = 31 }; /* tiles of 16, 8, 4, 2 and 1 */
             struct product p = product_make(weight_dtypes[d], 37, shape_k(weight_dtypes[d], which), ROWS);
             float *first = NULL;
-            for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+            for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa);
+                 isa++) {
                 CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
                 float *y = product_run(&p, ROWS, 1, true);
                 double e = product_error(&p, y, ROWS);
-                if (!(e < 2e-6)) fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(p.dtype)->name, p.k, cpu_isa_name((enum cpu_isa)isa), e);
+                if (!(e < 2e-6))
+                    fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(p.dtype)->name, p.k,
+                            cpu_isa_name((enum cpu_isa)isa), e);
                 CHECK(e < 2e-6);
-                if (first && (block_format(p.dtype) || isa > CPU_ISA_AVX2) && memcmp(first, y, y_bytes(&p, ROWS))) {
-                    fprintf(stderr, "%s k %d on %s: other bits than before\n", dtype_info(p.dtype)->name, p.k, cpu_isa_name((enum cpu_isa)isa));
+                if (first && (block_format(p.dtype) || isa > CPU_ISA_AVX2) &&
+                    memcmp(first, y, y_bytes(&p, ROWS))) {
+                    fprintf(stderr, "%s k %d on %s: other bits than before\n", dtype_info(p.dtype)->name, p.k,
+                            cpu_isa_name((enum cpu_isa)isa));
                     CHECK(!"equal bits");
                 }
                 if (!first || (isa == CPU_ISA_AVX2 && !block_format(p.dtype))) {
                     free(first);
                     first = y;
-                } else free(y);
+                } else
+                    free(y);
             }
             free(first);
             product_free(&p);
@@ -200,8 +220,8 @@ TEST(formats)
     cpu_isa_select("auto", &err);
 }
 
-/* Many rows, bf16 allowed: on AMX weights and activations are rounded to bfloat16, each by at most 2^-9 of its size. Elsewhere
- * nothing changes. */
+/* Many rows, bf16 allowed: on AMX weights and activations are rounded to bfloat16, each by at most 2^-9 of
+ * its size. Elsewhere nothing changes. */
 TEST(many_rows)
 {
     struct rose_error err = {0};
@@ -212,14 +232,17 @@ TEST(many_rows)
             for (int which = 0; which < 3; which++) {
                 enum dtype t = weight_dtypes[d];
                 struct product p = product_make(t, which == 1 ? 16 : 83, shape_k(t, which) * 2, ROWS);
-                float *y = product_run(&p, ROWS, 1, false), *z = product_run(&p, ROWS, 3, false), *exact = product_run(&p, ROWS, 2, true);
+                float *y = product_run(&p, ROWS, 1, false), *z = product_run(&p, ROWS, 3, false),
+                      *exact = product_run(&p, ROWS, 2, true);
                 CHECK(!memcmp(y, z, y_bytes(&p, ROWS)));
                 bool bf16 = isa == CPU_ISA_AMX && t != DTYPE_F32 && t != DTYPE_F16;
                 CHECK(bf16 == (memcmp(y, exact, y_bytes(&p, ROWS)) != 0));
                 double e = product_error_float(&p, y, ROWS);
                 /* int8 activations: half a step of max|x| / 127 in each, x up to 8 where most are below 1 */
                 bool good = e < (bf16 ? 0x1p-8 + 0x1p-16 : block_format(t) ? 0.08 : 2e-6);
-                if (!good) fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(t)->name, p.k, cpu_isa_name((enum cpu_isa)isa), e);
+                if (!good)
+                    fprintf(stderr, "%s k %d on %s: error %g\n", dtype_info(t)->name, p.k,
+                            cpu_isa_name((enum cpu_isa)isa), e);
                 CHECK(good);
                 free(y), free(z), free(exact);
                 product_free(&p);
@@ -257,19 +280,23 @@ TEST(rows_and_threads)
     cpu_isa_select("auto", &err);
 }
 
-/* Zeros, tiny numbers, infinities and NaN neither crash nor spread to other rows. */
+/* Zeros, tiny numbers, infinities and NaN do not crash; the last two make their own row NaN or infinite and
+ * no other. */
 TEST(odd_activations)
 {
     struct rose_error err = {0};
     for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
         CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
         struct product p = product_make(DTYPE_Q4_0, 16, 64, 6);
-        for (int i = 0; i < 64; i++) p.x[i] = 0, p.x[64 + i] = 1e-44f, p.x[128 + i] = i == 3 ? INFINITY : 1, p.x[192 + i] = i == 40 ? NAN : 1;
+        for (int i = 0; i < 64; i++)
+            p.x[i] = 0, p.x[64 + i] = 1e-44f, p.x[128 + i] = i == 3 ? INFINITY : 1,
+            p.x[192 + i] = i == 40 ? NAN : 1;
         float *y = product_run(&p, 6, 1, true);
         for (int i = 0; i < 16; i++) {
             CHECK_NEAR(y[i], 0, 0);
             CHECK_NEAR(y[16 + i], 0, 0);
             CHECK(!isfinite(y[32 + i]));
+            CHECK(isnan(y[48 + i]));
             CHECK_NEAR(y[64 + i], p.want[64 + i], 1e-5 * p.size[64 + i]);
         }
         free(y);
@@ -293,4 +320,5 @@ TEST(refused)
     CHECK_INT(cpu_isa_select("sse9", &err), ROSE_INVALID);
 }
 
-TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(many_rows), CASE(rows_and_threads), CASE(odd_activations), CASE(refused))
+TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(many_rows), CASE(rows_and_threads), CASE(odd_activations),
+          CASE(refused))

@@ -16,10 +16,14 @@ static inline uint32_t random_u32(void) /* xorshift64 */
     random_state ^= random_state << 17;
     return (uint32_t)(random_state >> 32);
 }
-static inline float random_float(void) { return (float)random_u32() / 2147483648.0f - 1.0f; } /* [-1, 1) */
+static inline float random_float(void)
+{
+    return (float)random_u32() / 2147483648.0f - 1.0f;
+} /* [-1, 1) */
 
-static const enum dtype weight_dtypes[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,   DTYPE_Q5_1,   DTYPE_Q8_0,
-                                           DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
+static const enum dtype weight_dtypes[] = {
+    DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,   DTYPE_Q5_1,   DTYPE_Q8_0,
+    DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
 enum { WEIGHT_DTYPES = sizeof weight_dtypes / sizeof *weight_dtypes };
 
 static inline void put_half(uint8_t *p, float f)

@@ -91,17 +91,20 @@ TEST(parts_bias_residual)
         struct op_value all = {yb, DTYPE_F32, EXTENT_ROWS, 61, 70, 3};
         struct op_matmul op = {.name = "qkv", .x = f.xv, .parts_count = 3, .accumulate = true, .alpha = 0.5f};
         for (int i = 0, at = 0; i < 3; at += widths[i++])
-            op.parts[i] = (struct op_matmul_part){&m[i].weight, i == 1 ? NULL : bias, op_slice(all, at, widths[i])};
+            op.parts[i] =
+                (struct op_matmul_part){&m[i].weight, i == 1 ? NULL : bias, op_slice(all, at, widths[i])};
         CHECK_OK(op_matmul(f.program, &op, &f.err), f.err);
         fixture_run(&f, T - 1);
         for (int r = 0; r < T; r++)
             for (int c = 0, part = 0, at = 0; c < 61; c++) {
                 if (c - at == widths[part]) at += widths[part++];
                 double want = (double)before[r * 70 + 3 + c];
-                if (r < T - 1) want += 0.5 * (dot(&f, &m[part], r, c - at) + (part == 1 ? 0 : (double)bias[c - at]));
+                if (r < T - 1)
+                    want += 0.5 * (dot(&f, &m[part], r, c - at) + (part == 1 ? 0 : (double)bias[c - at]));
                 CHECK_NEAR(y[r * 70 + 3 + c], want, 2e-5);
             }
-        for (int r = 0; r < T; r++) CHECK(y[r * 70 + 2] == before[r * 70 + 2] && y[r * 70 + 64] == before[r * 70 + 64]);
+        for (int r = 0; r < T; r++)
+            CHECK(y[r * 70 + 2] == before[r * 70 + 2] && y[r * 70 + 64] == before[r * 70 + 64]);
         for (int i = 0; i < 3; i++) matrix_free(&f, &m[i]);
         fixture_close(&f);
     }
@@ -130,7 +133,11 @@ TEST(gates)
             for (int i = 0; i < N; i++) bias[0][i] = random_float(), bias[1][i] = random_float();
             program_buffer_id yb = program_external(f.program, "y", y, sizeof y);
             struct op_value yv = {yb, DTYPE_F32, EXTENT_ROWS, N, N, 0};
-            struct op_matmul op = {.name = "mlp", .x = f.xv, .parts_count = gated ? 2 : 1, .gated = gated, .activation = (enum op_activation)a};
+            struct op_matmul op = {.name = "mlp",
+                                   .x = f.xv,
+                                   .parts_count = gated ? 2 : 1,
+                                   .gated = gated,
+                                   .activation = (enum op_activation)a};
             op.parts[0] = (struct op_matmul_part){&gate.weight, bias[0], yv};
             op.parts[1] = (struct op_matmul_part){&up.weight, bias[1], {0}};
             CHECK_OK(op_matmul(f.program, &op, &f.err), f.err);
@@ -154,12 +161,21 @@ TEST(embedding)
     struct matrix table = matrix_make(&f, DTYPE_Q8_0, 50, K), types = matrix_make(&f, DTYPE_F16, 3, K);
     int32_t tokens[T] = {0, 49, 17, 17, -1, 50, 31}, kinds[T] = {0, 1, 0, 1, 0, 0, 1}, chosen[2] = {3, 1};
     float y[T * K], z[2 * K];
-    program_buffer_id tb = program_external(f.program, "tokens", tokens, sizeof tokens), kb = program_external(f.program, "kinds", kinds, sizeof kinds);
-    program_buffer_id yb = program_external(f.program, "y", y, sizeof y), zb = program_external(f.program, "z", z, sizeof z);
+    program_buffer_id tb = program_external(f.program, "tokens", tokens, sizeof tokens),
+                      kb = program_external(f.program, "kinds", kinds, sizeof kinds);
+    program_buffer_id yb = program_external(f.program, "y", y, sizeof y),
+                      zb = program_external(f.program, "z", z, sizeof z);
     program_buffer_id cb = program_external(f.program, "chosen", chosen, sizeof chosen);
     struct op_value yv = {yb, DTYPE_F32, EXTENT_ROWS, K, K, 0}, zv = {zb, DTYPE_F32, EXTENT_SAMPLES, K, K, 0};
-    CHECK_OK(op_embed(f.program, &(struct op_embed){.table = &table.weight, .index = tb, .y = yv, .scale = 3}, &f.err), f.err);
-    CHECK_OK(op_embed(f.program, &(struct op_embed){.table = &types.weight, .index = kb, .y = yv, .accumulate = true, .index_offset = 1}, &f.err), f.err);
+    CHECK_OK(op_embed(f.program, &(struct op_embed){.table = &table.weight, .index = tb, .y = yv, .scale = 3},
+                      &f.err),
+             f.err);
+    CHECK_OK(
+        op_embed(f.program,
+                 &(struct op_embed){
+                     .table = &types.weight, .index = kb, .y = yv, .accumulate = true, .index_offset = 1},
+                 &f.err),
+        f.err);
     CHECK_OK(op_gather(f.program, &(struct op_gather){.index = cb, .x = yv, .y = zv}, &f.err), f.err);
     fixture_run(&f, T);
     for (int r = 0; r < T; r++)
@@ -182,14 +198,15 @@ TEST(refused)
     float y[T * N];
     program_buffer_id yb = program_external(f.program, "y", y, sizeof y);
     struct op_value yv = {yb, DTYPE_F32, EXTENT_ROWS, N, N, 0};
-    struct op_matmul good = {.name = "good", .x = f.xv, .parts_count = 1, .parts = {{&m.weight, NULL, yv}}}, bad;
-#define REFUSED(change)                                        \
-    do {                                                       \
-        bad = good;                                            \
-        change;                                                \
-        f.err.message[0] = 0;                                  \
-        CHECK(op_matmul(f.program, &bad, &f.err) != ROSE_OK);  \
-        CHECK(f.err.message[0] != 0);                          \
+    struct op_matmul good = {.name = "good", .x = f.xv, .parts_count = 1, .parts = {{&m.weight, NULL, yv}}},
+                     bad;
+#define REFUSED(change)                                       \
+    do {                                                      \
+        bad = good;                                           \
+        change;                                               \
+        f.err.message[0] = 0;                                 \
+        CHECK(op_matmul(f.program, &bad, &f.err) != ROSE_OK); \
+        CHECK(f.err.message[0] != 0);                         \
     } while (0)
     REFUSED(bad.parts_count = 0);
     REFUSED(bad.parts_count = 5);

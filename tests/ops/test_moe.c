@@ -1,4 +1,5 @@
-/* op_moe_route and op_moe_mlp against float64: every kind of score, groups, biases, threads, rows alone and together. */
+/* op_moe_route and op_moe_mlp against float64: every kind of score, groups, biases, threads, rows alone and
+ * together. */
 #include <math.h>
 
 #include "ops/moe.h"
@@ -28,20 +29,24 @@ static void run(struct device *d, struct program *p, int rows)
 static void reference_route(const struct op_moe_route *op, const float *logits, int *ids, double *weights)
 {
     double score[E], choice[E], sum = 0;
-    for (int e = 0; e < E; e++) score[e] = op->score == OP_MOE_SIGMOID ? 1 / (1 + exp(-(double)logits[e])) : exp((double)logits[e]);
+    for (int e = 0; e < E; e++)
+        score[e] = op->score == OP_MOE_SIGMOID ? 1 / (1 + exp(-(double)logits[e])) : exp((double)logits[e]);
     if (op->score != OP_MOE_SIGMOID) {
         for (int e = 0; e < E; e++) sum += score[e];
         for (int e = 0; e < E; e++) score[e] /= sum;
     }
-    for (int e = 0; e < E; e++) choice[e] = score[e] + (op->selection_bias ? (double)op->selection_bias[e] : 0);
+    for (int e = 0; e < E; e++)
+        choice[e] = score[e] + (op->selection_bias ? (double)op->selection_bias[e] : 0);
     if (op->groups > 1) {
         int size = E / op->groups;
         double value[E];
         for (int g = 0; g < op->groups; g++) {
             double a = -1e9, b = -1e9;
             for (int e = g * size; e < (g + 1) * size; e++)
-                if (choice[e] > a) b = a, a = choice[e];
-                else if (choice[e] > b) b = choice[e];
+                if (choice[e] > a)
+                    b = a, a = choice[e];
+                else if (choice[e] > b)
+                    b = choice[e];
             value[g] = op->selection_bias ? a + b : a;
         }
         for (int e = 0; e < E; e++) {
@@ -76,11 +81,16 @@ TEST(route)
         CHECK_OK(program_open(d, &p, &err), err);
         int32_t ids[T * TOP];
         float weights[T * TOP];
-        struct op_moe_route op = {.experts = E, .top_k = TOP, .score = (enum op_moe_score)(kind % 3), .normalize = kind / 3 % 2, .scale = kind % 2 ? 2.5f : 0};
+        struct op_moe_route op = {.experts = E,
+                                  .top_k = TOP,
+                                  .score = (enum op_moe_score)(kind % 3),
+                                  .normalize = kind / 3 % 2,
+                                  .scale = kind % 2 ? 2.5f : 0};
         if (kind / 6 % 2) op.selection_bias = bias;
         if (kind / 12) op.groups = 4, op.top_groups = 2;
         if (op.score == OP_MOE_SOFTMAX_AFTER) op.selection_bias = NULL;
-        op.logits = (struct op_value){program_external(p, "logits", logits, sizeof logits), DTYPE_F32, EXTENT_ROWS, E, E + 2, 1};
+        op.logits = (struct op_value){
+            program_external(p, "logits", logits, sizeof logits), DTYPE_F32, EXTENT_ROWS, E, E + 2, 1};
         op.ids = program_external(p, "ids", ids, sizeof ids);
         op.weights = program_external(p, "weights", weights, sizeof weights);
         CHECK_OK(op_moe_route(p, &op, &err), err);
@@ -139,7 +149,14 @@ static void mlp_run(const struct experts *x, struct device *d, struct mlp_case *
 {
     struct program *p;
     CHECK_OK(program_open(d, &p, &err), err);
-    struct op_moe_mlp op = {.experts = E, .top_k = TOP, .gate = x->gate, .up = x->up, .down = x->down, .activation = OP_ACT_SILU, .accumulate = bias, .alpha = 0.5f};
+    struct op_moe_mlp op = {.experts = E,
+                            .top_k = TOP,
+                            .gate = x->gate,
+                            .up = x->up,
+                            .down = x->down,
+                            .activation = OP_ACT_SILU,
+                            .accumulate = bias,
+                            .alpha = 0.5f};
     if (bias) op.gate_bias = x->gate_bias, op.up_bias = x->up_bias, op.down_bias = x->down_bias;
     op.ids = program_external(p, "ids", c->ids, sizeof c->ids);
     op.weights = program_external(p, "weights", c->weights, sizeof c->weights);
@@ -157,7 +174,8 @@ static void reference_mlp(const struct experts *x, const struct mlp_case *c, int
         if (e < 0 || e >= E) continue;
         double h[FFN];
         for (int f = 0; f < FFN; f++) {
-            double g = bias ? (double)x->gate_bias[e * FFN + f] : 0, u = bias ? (double)x->up_bias[e * FFN + f] : 0;
+            double g = bias ? (double)x->gate_bias[e * FFN + f] : 0,
+                   u = bias ? (double)x->up_bias[e * FFN + f] : 0;
             for (int i = 0; i < K; i++) {
                 g += (double)c->x[r * K + i] * (double)x->decoded[0][e][f * K + i];
                 u += (double)c->x[r * K + i] * (double)x->decoded[1][e][f * K + i];
@@ -182,8 +200,10 @@ TEST(mlp)
         experts_make(&x, d, kind < 2 ? DTYPE_F32 : DTYPE_BF16, kind < 2 ? DTYPE_F32 : DTYPE_F16);
         for (int i = 0; i < T * K; i++) c.x[i] = random_float() * 0.3f;
         for (int i = 0; i < T * N; i++) c.y[i] = random_float();
-        for (int i = 0; i < T * TOP; i++) c.ids[i] = (int32_t)(random_u32() % (E - 1)), c.weights[i] = random_float(); /* the last expert idles */
-        c.ids[4] = -1, c.ids[5] = E; /* skipped */
+        for (int i = 0; i < T * TOP; i++)
+            c.ids[i] = (int32_t)(random_u32() % (E - 1)),
+            c.weights[i] = random_float(); /* the last expert idles */
+        c.ids[4] = -1, c.ids[5] = E;       /* skipped */
         before = c;
         mlp_run(&x, d, &c, T - 1, bias);
         for (int r = 0; r < T; r++) {
@@ -208,15 +228,28 @@ static void many_rows(enum dtype dtype, enum dtype down)
     struct device *devices[2] = {open_device(1), open_device(3)};
     experts_make(&x, devices[0], dtype, down);
     for (int i = 0; i < ROWS * K; i++) xs[i] = random_float() * 0.3f;
-    for (int i = 0; i < ROWS * TOP; i++) ids[i] = (int32_t)(i % 3 ? random_u32() % 3 * 3 + 1 : i % 97 ? random_u32() % 3 * 3 : random_u32() % 3 * 3 + 2) /* a third of the experts has few rows */, weights[i] = random_float();
+    for (int i = 0; i < ROWS * TOP; i++)
+        ids[i] = (int32_t)(i % 3    ? random_u32() % 3 * 3 + 1
+                           : i % 97 ? random_u32() % 3 * 3
+                                    : random_u32() % 3 * 3 + 2) /* a third of the experts has few rows */,
+        weights[i] = random_float();
     for (int t = 0; t < 2; t++) {
         struct program *p;
         CHECK_OK(program_open(devices[t], &p, &err), err);
-        struct op_moe_mlp op = {.experts = E, .top_k = TOP, .gate = x.gate, .up = x.up, .down = x.down, .activation = OP_ACT_SILU, .gate_bias = x.gate_bias, .up_bias = x.up_bias, .down_bias = x.down_bias};
+        struct op_moe_mlp op = {.experts = E,
+                                .top_k = TOP,
+                                .gate = x.gate,
+                                .up = x.up,
+                                .down = x.down,
+                                .activation = OP_ACT_SILU,
+                                .gate_bias = x.gate_bias,
+                                .up_bias = x.up_bias,
+                                .down_bias = x.down_bias};
         op.ids = program_external(p, "ids", ids, sizeof ids);
         op.weights = program_external(p, "weights", weights, sizeof weights);
         op.x = (struct op_value){program_external(p, "x", xs, sizeof xs), DTYPE_F32, EXTENT_ROWS, K, K, 0};
-        op.y = (struct op_value){program_external(p, "y", y[t], sizeof y[t]), DTYPE_F32, EXTENT_ROWS, N, N, 0};
+        op.y =
+            (struct op_value){program_external(p, "y", y[t], sizeof y[t]), DTYPE_F32, EXTENT_ROWS, N, N, 0};
         CHECK_OK(op_moe_mlp(p, &op, &err), err);
         run(devices[t], p, ROWS);
         program_close(p);
@@ -225,9 +258,12 @@ static void many_rows(enum dtype dtype, enum dtype down)
     static struct mlp_case c;
     for (int r = 0; r < ROWS; r += 7) {
         double want[N] = {0}, size = 0, error = 0;
-        memcpy(c.x, xs + r * K, K * 4), memcpy(c.ids, ids + r * TOP, TOP * 4), memcpy(c.weights, weights + r * TOP, TOP * 4);
+        memcpy(c.x, xs + r * K, K * 4), memcpy(c.ids, ids + r * TOP, TOP * 4),
+            memcpy(c.weights, weights + r * TOP, TOP * 4);
         reference_mlp(&x, &c, 0, true, want);
-        for (int o = 0; o < N; o++) size += 4 * want[o] * want[o], error += pow((double)y[0][r * N + o] - 2 * want[o], 2); /* the reference has alpha 0.5 */
+        for (int o = 0; o < N; o++)
+            size += 4 * want[o] * want[o],
+                error += pow((double)y[0][r * N + o] - 2 * want[o], 2); /* the reference has alpha 0.5 */
         CHECK_NEAR(error / size, 0, 1e-3);
     }
     experts_free(&x);
@@ -241,7 +277,8 @@ TEST(mlp_many_rows)
     many_rows(DTYPE_BF16, DTYPE_BF16);
 }
 
-/* Block formats: bits depend on neither threads nor the company of other rows; the result is near the float one. */
+/* Block formats: bits depend on neither threads nor the company of other rows; the result is near the float
+ * one. */
 TEST(mlp_blocks)
 {
     static struct experts x;
@@ -259,7 +296,8 @@ TEST(mlp_blocks)
     for (int r = 0; r < T; r += 9) {
         double want[N] = {0}, size = 0, error = 0;
         reference_mlp(&x, &c, r, false, want);
-        for (int o = 0; o < N; o++) size += want[o] * want[o], error += pow((double)all.y[r * N + o] - want[o], 2);
+        for (int o = 0; o < N; o++)
+            size += want[o] * want[o], error += pow((double)all.y[r * N + o] - want[o], 2);
         CHECK_NEAR(error / size, 0, 1e-3); /* 8-bit activations: 3% */
     }
     experts_free(&x);
@@ -274,14 +312,19 @@ TEST(refused)
     CHECK_OK(program_open(d, &p, &err), err);
     float memory[64];
     program_buffer_id b = program_external(p, "b", memory, sizeof memory);
-    struct op_moe_route good = {.experts = 8, .top_k = 2, .logits = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0}, .ids = b, .weights = b}, bad;
-#define REFUSED(change)                                          \
-    do {                                                         \
-        bad = good;                                              \
-        change;                                                  \
-        err.message[0] = 0;                                      \
-        CHECK(op_moe_route(p, &bad, &err) != ROSE_OK);           \
-        CHECK(err.message[0] != 0);                              \
+    struct op_moe_route good = {.experts = 8,
+                                .top_k = 2,
+                                .logits = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0},
+                                .ids = b,
+                                .weights = b},
+                        bad;
+#define REFUSED(change)                                \
+    do {                                               \
+        bad = good;                                    \
+        change;                                        \
+        err.message[0] = 0;                            \
+        CHECK(op_moe_route(p, &bad, &err) != ROSE_OK); \
+        CHECK(err.message[0] != 0);                    \
     } while (0)
     REFUSED(bad.top_k = 9);
     REFUSED(bad.top_k = 0);
@@ -290,7 +333,12 @@ TEST(refused)
     REFUSED((bad.groups = 3, bad.top_groups = 1));
     REFUSED((bad.groups = 8, bad.top_groups = 1));
     REFUSED(bad.logits.cols = 7);
-    struct op_moe_mlp mlp = {.experts = 8, .top_k = 2, .ids = b, .weights = b, .x = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0}, .y = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0}};
+    struct op_moe_mlp mlp = {.experts = 8,
+                             .top_k = 2,
+                             .ids = b,
+                             .weights = b,
+                             .x = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0},
+                             .y = {b, DTYPE_F32, EXTENT_ROWS, 8, 8, 0}};
     CHECK(op_moe_mlp(p, &mlp, &err) != ROSE_OK);
     program_close(p);
     device_close(d);

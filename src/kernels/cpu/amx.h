@@ -1,12 +1,15 @@
-/* AMX tiles (Intel Architecture Instruction Set Extensions, chapter "Intel AMX"): 8 registers of 16 rows x 64 bytes.
+/* AMX tiles (Intel Architecture Instruction Set Extensions, chapter "Intel AMX"): 8 registers of 16 rows x 64
+ * bytes.
  *
- *     c[16][16] f32 += a[16][32] bf16 * b[16][16][2] bf16      (b: pairs of columns of a, 16 outputs, the two of a pair)
- *     c[16][16] i32 += a[16][64] s8 * b[16][16][4] u8          (b: quads)
+ *     c[16][16] f32 += a[16][32] bf16 * b[16][16][2] bf16     b: [pair of a's columns][output][of the pair]
+ *     c[16][16] i32 += a[16][64] s8 * b[16][16][4] u8         b: likewise quads
  *
- * The instructions are written as asm with the memory they touch stated: gcc 12's _tile_loadconfig declares 8 of its 64
- * bytes, its _tile_loadd none. With ROSE_AMX_EMULATE the same names are plain C, so that AMX kernels run in tests anywhere.
- * Tile numbers are literals. amx_begin configures all 8 tiles to full size, amx_begin_dot tiles 4, 5 (a) and 6, 7 (b) to fewer
- * columns; amx_end gives the state back (a thread that keeps tile state pays for it at every context switch). Needs cpu_isa() == CPU_ISA_AMX, which has asked Linux for permission. */
+ * The instructions are written as asm with the memory they touch stated: gcc 12's _tile_loadconfig declares 8
+ * of its 64 bytes, its _tile_loadd none. With ROSE_AMX_EMULATE the same names are plain C, so that AMX
+ * kernels run in tests anywhere. Tile numbers are literals. amx_begin configures all 8 tiles to full size,
+ * amx_begin_dot tiles 4, 5 (a) and 6, 7 (b) to fewer columns; amx_end gives the state back (a thread that
+ * keeps tile state pays for it at every context switch). Needs cpu_isa() == CPU_ISA_AMX, which has asked
+ * Linux for permission. */
 #ifndef ROSE_KERNELS_CPU_AMX_H
 #define ROSE_KERNELS_CPU_AMX_H
 
@@ -33,16 +36,21 @@ AMX_INLINE void amx_begin_dot(int k_bytes)
     c.rows[6] = c.rows[7] = (uint8_t)(k_bytes / 4);
     __asm__ volatile("ldtilecfg %0" ::"m"(c));
 }
-AMX_INLINE void amx_end(void) { __asm__ volatile("tilerelease" ::: "memory"); }
+AMX_INLINE void amx_end(void)
+{
+    __asm__ volatile("tilerelease" ::: "memory");
+}
 
 /* Statement expressions: usable wherever a call is. */
 #define amx_asm_(...) __extension__({ __asm__ volatile(__VA_ARGS__); })
-#define amx_zero(t) amx_asm_("tilezero %%tmm" #t :: : "memory")
+#define amx_zero(t) amx_asm_("tilezero %%tmm" #t ::: "memory")
 /* 16 rows of 64 bytes, `stride` bytes apart. */
-#define amx_load(t, base, stride) amx_asm_("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(base)), "r"((long)(stride)) : "memory")
-#define amx_store(t, base, stride) amx_asm_("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(base)), "r"((long)(stride)) : "memory")
-#define amx_dot_bf16(c, a, b) amx_asm_("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c :: : "memory")
-#define amx_dot_s8u8(c, a, b) amx_asm_("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c :: : "memory")
+#define amx_load(t, base, stride) \
+    amx_asm_("tileloadd (%0,%1,1), %%tmm" #t ::"r"((const void *)(base)), "r"((long)(stride)) : "memory")
+#define amx_store(t, base, stride) \
+    amx_asm_("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"((void *)(base)), "r"((long)(stride)) : "memory")
+#define amx_dot_bf16(c, a, b) amx_asm_("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
+#define amx_dot_s8u8(c, a, b) amx_asm_("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 
 #else
 
@@ -56,7 +64,10 @@ AMX_INLINE void amx_begin_dot(int k_bytes)
     memset(amx_tiles_, 0, sizeof amx_tiles_);
     amx_configured_ = k_bytes;
 }
-AMX_INLINE void amx_end(void) { amx_configured_ = 0; }
+AMX_INLINE void amx_end(void)
+{
+    amx_configured_ = 0;
+}
 /* The hardware raises #UD on tiles without configuration. */
 AMX_INLINE void amx_check_(void)
 {
@@ -72,7 +83,8 @@ AMX_INLINE void amx_load(int t, const void *base, long stride)
     amx_check_();
     int rows = t >= 6 ? amx_configured_ / 4 : 16, bytes = t == 4 || t == 5 ? amx_configured_ : 64;
     memset(&amx_tiles_[t], 0, sizeof amx_tiles_[t]);
-    for (int r = 0; r < rows; r++) memcpy(amx_tiles_[t].row[r], (const char *)base + r * stride, (size_t)bytes);
+    for (int r = 0; r < rows; r++)
+        memcpy(amx_tiles_[t].row[r], (const char *)base + r * stride, (size_t)bytes);
 }
 AMX_INLINE void amx_store(int t, void *base, long stride)
 {
@@ -97,7 +109,8 @@ AMX_INLINE void amx_dot_bf16(int c, int a, int b)
             memcpy(&acc, amx_tiles_[c].row[m] + 4 * n, 4);
             for (int k = 0; k < 16; k++) {
                 acc += amx_bf16_(amx_tiles_[a].row[m], 2 * k) * amx_bf16_(amx_tiles_[b].row[k], 2 * n);
-                acc += amx_bf16_(amx_tiles_[a].row[m], 2 * k + 1) * amx_bf16_(amx_tiles_[b].row[k], 2 * n + 1);
+                acc +=
+                    amx_bf16_(amx_tiles_[a].row[m], 2 * k + 1) * amx_bf16_(amx_tiles_[b].row[k], 2 * n + 1);
             }
             memcpy(amx_tiles_[c].row[m] + 4 * n, &acc, 4);
         }
@@ -110,13 +123,17 @@ AMX_INLINE void amx_dot_s8u8(int c, int a, int b)
             int32_t acc;
             memcpy(&acc, amx_tiles_[c].row[m] + 4 * n, 4);
             for (int k = 0; k < 16; k++)
-                for (int i = 0; i < 4; i++) acc += (int8_t)amx_tiles_[a].row[m][4 * k + i] * amx_tiles_[b].row[k][4 * n + i];
+                for (int i = 0; i < 4; i++)
+                    acc += (int8_t)amx_tiles_[a].row[m][4 * k + i] * amx_tiles_[b].row[k][4 * n + i];
             memcpy(amx_tiles_[c].row[m] + 4 * n, &acc, 4);
         }
 }
 
 #endif
 
-AMX_INLINE void amx_begin(void) { amx_begin_dot(64); }
+AMX_INLINE void amx_begin(void)
+{
+    amx_begin_dot(64);
+}
 
 #endif

@@ -15,8 +15,10 @@ void embed_run(const void *params, const struct extents *extents, struct worker 
         float *y = p->y + r * (size_t)p->y_stride;
         int64_t index = (int64_t)p->index[r] + p->index_offset;
         float *to = p->accumulate ? row : y;
-        if (index >= 0 && index < p->table.n) cpu_weight_row(&p->table, (int32_t)index, to);
-        else memset(to, 0, k * sizeof *to);
+        if (index >= 0 && index < p->table.n)
+            cpu_weight_row(&p->table, (int32_t)index, to);
+        else
+            memset(to, 0, k * sizeof *to);
         if (p->scale != 1.0f)
             for (size_t i = 0; i < k; i++) to[i] *= p->scale;
         if (p->accumulate)

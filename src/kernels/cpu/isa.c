@@ -20,7 +20,10 @@ static unsigned long long xcr0(void)
     return (unsigned long long)hi << 32 | lo;
 }
 
-static bool has_bits(unsigned long long value, unsigned long long bits) { return (value & bits) == bits; }
+static bool has_bits(unsigned long long value, unsigned long long bits)
+{
+    return (value & bits) == bits;
+}
 
 static enum cpu_isa detect(void)
 {
@@ -33,22 +36,28 @@ static enum cpu_isa detect(void)
     /* AVX2 5, BMI2 8 */
     if (!has_bits(b, 1u << 5 | 1u << 8)) return CPU_ISA_PORTABLE;
     /* ebx: F 16, DQ 17, BW 30, VL 31; ecx: VNNI 11 */
-    if (!has_bits(saved, XCR0_AVX512) || !has_bits(b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) || !has_bits(c, 1u << 11))
+    if (!has_bits(saved, XCR0_AVX512) || !has_bits(b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31) ||
+        !has_bits(c, 1u << 11))
         return CPU_ISA_AVX2;
 #if defined(ROSE_AMX_EMULATE)
     return CPU_ISA_AMX; /* a test build: tiles are plain C */
 #else
     /* edx: AMX-BF16 22, AMX-TILE 24, AMX-INT8 25; leaf 7.1 eax: AVX512_BF16 5 */
     unsigned a1 = 0, b1, c1, d1;
-    if (!has_bits(d, 1u << 22 | 1u << 24 | 1u << 25) || !has_bits(saved, XCR0_AMX) || !__get_cpuid_count(7, 1, &a1, &b1, &c1, &d1) ||
-        !has_bits(a1, 1u << 5))
+    if (!has_bits(d, 1u << 22 | 1u << 24 | 1u << 25) || !has_bits(saved, XCR0_AMX) ||
+        !__get_cpuid_count(7, 1, &a1, &b1, &c1, &d1) || !has_bits(a1, 1u << 5))
         return CPU_ISA_AVX512;
-    /* Linux hands out the 8 KiB of tile state only to processes that ask; threads started later inherit it. */
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM_, XFEATURE_XTILEDATA_) == 0 ? CPU_ISA_AMX : CPU_ISA_AVX512;
+    /* Linux hands out the 8 KiB of tile state only to processes that ask; threads started later inherit it.
+     */
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM_, XFEATURE_XTILEDATA_) == 0 ? CPU_ISA_AMX
+                                                                                   : CPU_ISA_AVX512;
 #endif
 }
 #else
-static enum cpu_isa detect(void) { return CPU_ISA_PORTABLE; }
+static enum cpu_isa detect(void)
+{
+    return CPU_ISA_PORTABLE;
+}
 #endif
 
 static const char *const names[CPU_ISA_COUNT] = {"portable", "avx2", "avx512", "amx"};
@@ -64,9 +73,15 @@ static enum cpu_isa best(void)
     return (enum cpu_isa)(found - 1);
 }
 
-bool cpu_isa_available(enum cpu_isa isa) { return isa <= best(); }
+bool cpu_isa_available(enum cpu_isa isa)
+{
+    return isa <= best();
+}
 
-const char *cpu_isa_name(enum cpu_isa isa) { return isa < CPU_ISA_COUNT ? names[isa] : "unknown"; }
+const char *cpu_isa_name(enum cpu_isa isa)
+{
+    return isa < CPU_ISA_COUNT ? names[isa] : "unknown";
+}
 
 enum cpu_isa cpu_isa(void)
 {
@@ -83,9 +98,12 @@ enum rose_status cpu_isa_select(const char *name, struct rose_error *err)
     for (int i = 0; i < CPU_ISA_COUNT; i++) {
         if (strcmp(name, names[i])) continue;
         if (!cpu_isa_available((enum cpu_isa)i))
-            return status_set(err, ROSE_UNSUPPORTED, "this CPU has no %s; the best it has is %s (use \"auto\")", name, names[best()]);
+            return status_set(err, ROSE_UNSUPPORTED,
+                              "this CPU has no %s; the best it has is %s (use \"auto\")", name,
+                              names[best()]);
         atomic_store(&selected, i + 1);
         return ROSE_OK;
     }
-    return status_set(err, ROSE_INVALID, "unknown instruction set \"%s\": use auto, portable, avx2, avx512 or amx", name);
+    return status_set(err, ROSE_INVALID,
+                      "unknown instruction set \"%s\": use auto, portable, avx2, avx512 or amx", name);
 }

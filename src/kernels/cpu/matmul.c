@@ -5,8 +5,8 @@
 
 /* Up to this many rows every worker prepares the activations for itself: cheaper than a barrier. */
 enum { OWN_ROWS = 4 };
-/* From this many rows on, pieces of work are handed out as workers come for them: one that the system slowed down then
- * delays the others less. Below, the fixed split costs no atomics. */
+/* From this many rows on, pieces of work are handed out as workers come for them: one that the system slowed
+ * down then delays the others less. Below, the fixed split costs no atomics. */
 enum { SHARE_FROM = 8 };
 /* Activations that one sweep over the weights reuses: about half of a level-2 cache. */
 enum { SWEEP_BYTES = 512 << 10 };
@@ -22,10 +22,12 @@ const struct matmul_kernels *matmul_kernels(void)
     return &matmul_kernels_portable;
 }
 
-/* Work memory: activations of all rows, then for each worker its own rows' activations, scales and output tiles. */
+/* Work memory: activations of all rows, then for each worker its own rows' activations, scales and output
+ * tiles. */
 struct layout {
     struct matmul_acts acts;
-    size_t shared, own_acts, scales, own; /* bytes of the common part; of a worker's acts, one weight's scales, everything */
+    /* bytes: the common part; a worker's activations, scales of one weight, everything */
+    size_t shared, own_acts, scales, own;
 };
 
 static struct layout layout_of(const struct matmul_params *p)
@@ -79,7 +81,8 @@ static struct matmul_finish finish_of(const struct matmul_params *p, int part, s
 {
     size_t first = group * CPU_GROUP;
     const float *bias = p->part[part].bias, *up_bias = p->gated ? p->part[1].bias : NULL;
-    return (struct matmul_finish){bias ? bias + first : NULL, up_bias ? up_bias + first : NULL, p->activation, p->accumulate, p->alpha};
+    return (struct matmul_finish){bias ? bias + first : NULL, up_bias ? up_bias + first : NULL, p->activation,
+                                  p->accumulate, p->alpha};
 }
 
 /* Rows [from, to) of one group of out-features. */
@@ -94,15 +97,22 @@ static void run_group(const struct run *r, int part, size_t group, int32_t from,
     if (up) matmul_expand(r->kernels, &up->weight, group, r->scales[1]);
     for (int32_t row = from; row < to;) {
         int height = matmul_tile_height(to - row);
-        matmul_products(&r->acts, r->kernels, &a->weight, group, r->scales[0], (size_t)row, height, r->out[0]);
-        if (up) matmul_products(&r->acts, r->kernels, &up->weight, group, r->scales[1], (size_t)row, height, r->out[1]);
-        r->kernels->finish(&finish, r->out[0], up ? r->out[1] : NULL, height, cols, a->y + (size_t)row * stride + first, stride);
+        matmul_products(&r->acts, r->kernels, &a->weight, group, r->scales[0], (size_t)row, height,
+                        r->out[0]);
+        if (up)
+            matmul_products(&r->acts, r->kernels, &up->weight, group, r->scales[1], (size_t)row, height,
+                            r->out[1]);
+        r->kernels->finish(&finish, r->out[0], up ? r->out[1] : NULL, height, cols,
+                           a->y + (size_t)row * stride + first, stride);
         row += height;
     }
 }
 
 /* Parts whose groups are counted as units of work (a gate's two weights go together). */
-static int unit_parts(const struct matmul_params *p) { return p->gated ? 1 : p->parts; }
+static int unit_parts(const struct matmul_params *p)
+{
+    return p->gated ? 1 : p->parts;
+}
 
 /* Units of `step` groups; a unit does not cross parts. */
 static size_t part_units(const struct matmul_params *p, int part, size_t step)
@@ -111,7 +121,8 @@ static size_t part_units(const struct matmul_params *p, int part, size_t step)
 }
 
 /* Run `work` on this worker's share of all units. */
-static void share_units(const struct run *r, struct worker *w, size_t step, size_t most, void (*work)(const struct run *r, size_t begin, size_t end))
+static void share_units(const struct run *r, struct worker *w, size_t step, size_t most,
+                        void (*work)(const struct run *r, size_t begin, size_t end))
 {
     size_t units = 0, begin, end;
     for (int i = 0; i < unit_parts(r->p); i++) units += part_units(r->p, i, step);
@@ -127,7 +138,8 @@ static void share_units(const struct run *r, struct worker *w, size_t step, size
 /* All rows of units [begin, end), one group each, in sweeps over rows whose activations stay in the cache. */
 static void run_units(const struct run *r, size_t begin, size_t end)
 {
-    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE, SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
+    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE,
+                                      SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
     for (int32_t from = 0; from < r->rows; from += sweep) {
         size_t first = 0;
         for (int i = 0; i < unit_parts(r->p); i++) {
@@ -165,9 +177,10 @@ static void run_units_amx(const struct run *r, size_t begin, size_t end)
         size_t here = part_units(p, i, step), b = ROSE_MAX(begin, first), e = ROSE_MIN(end, first + here);
         struct amx_part context = {r, i};
         if (b < e)
-            matmul_amx_run(&(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
-                                                    ROSE_MIN((e - first) * step, cpu_weight_groups(weight)), r->amx_acts, r->rows, r->amx_scratch,
-                                                    amx_finish, &context});
+            matmul_amx_run(
+                &(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
+                                         ROSE_MIN((e - first) * step, cpu_weight_groups(weight)), r->amx_acts,
+                                         r->rows, r->amx_scratch, amx_finish, &context});
         first += here;
     }
 }
@@ -175,11 +188,12 @@ static void run_units_amx(const struct run *r, size_t begin, size_t end)
 static void prepare_amx(const struct run *r, struct worker *w)
 {
     const struct matmul_params *p = r->p;
-    size_t tile_bytes = (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES * MATMUL_TILE, row, end, stride = (size_t)p->x_stride;
+    size_t tile_bytes = (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES * MATMUL_TILE,
+           row, end, stride = (size_t)p->x_stride;
     worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
     for (; row < end; row += MATMUL_TILE)
-        matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row), p->part[0].weight.k,
-                        (uint8_t *)r->amx_acts + row / MATMUL_TILE * tile_bytes);
+        matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row),
+                        p->part[0].weight.k, (uint8_t *)r->amx_acts + row / MATMUL_TILE * tile_bytes);
     worker_barrier(w);
 }
 #endif
@@ -188,7 +202,10 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
 {
     const struct matmul_params *p = params;
     struct layout l = layout_of(p);
-    struct run r = {.p = p, .kernels = matmul_kernels(), .rows = ROSE_MIN(extents->n[p->rows_extent], p->max_rows), .acts = l.acts};
+    struct run r = {.p = p,
+                    .kernels = matmul_kernels(),
+                    .rows = ROSE_MIN(extents->n[p->rows_extent], p->max_rows),
+                    .acts = l.acts};
     if (r.rows <= 0) return;
     uint8_t *work = (uint8_t *)(((uintptr_t)p->work + MATMUL_ALIGN - 1) / MATMUL_ALIGN * MATMUL_ALIGN);
     uint8_t *own = work + l.shared + (size_t)w->index * l.own, *rest = own + l.own_acts;
@@ -201,8 +218,10 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         return;
     }
 #endif
-    if (r.rows <= OWN_ROWS) matmul_acts_place(&r.acts, own, OWN_ROWS);
-    else matmul_acts_place(&r.acts, work, (size_t)p->max_rows);
+    if (r.rows <= OWN_ROWS)
+        matmul_acts_place(&r.acts, own, OWN_ROWS);
+    else
+        matmul_acts_place(&r.acts, work, (size_t)p->max_rows);
     for (int i = 0; i < 2; i++) {
         r.scales[i] = (float *)(void *)(rest + (size_t)i * l.scales);
         r.out[i] = (float *)(void *)(rest + 2 * l.scales) + i * MATMUL_OUT_FLOATS;

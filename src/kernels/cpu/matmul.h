@@ -2,26 +2,32 @@
  *
  * Integer path (block formats). Activations are quantised to int8 per 32 columns, a row by itself:
  *
- *     s = max|x| / 127, q = round(x * (127 / max|x|)) to nearest even; s = 0, q = 0 where max|x| < 2^-100
+ *     s = max|x| / 127, q = round(x * (127 / max|x|)) to nearest even
+ *     s = 0, q = 0 where max|x| < 2^-100; s is NaN where an x is
  *
- * and a row's result for an out-feature is one float32 sum over blocks b in rising order, exact integers inside:
+ * and a row's result for an out-feature is one float32 sum over blocks b in rising order, exact integers
+ * inside:
  *
- *     acc = fma(float(sum q (code - offset)), S_b s_b, acc);  with mins then  acc = fma(M_b, s_b float(sum q), acc)
+ *     acc = fma(float(sum of q (code - offset)), S_b s_b, acc)
+ *     acc = fma(M_b, s_b float(sum of q), acc)                      only formats with mins
  *
- * (formats with groups of 16: first half, then second half, the mins of each after its product.) The order depends on
- * nothing else, so portable C, AVX2, VNNI and AMX int8 agree bit for bit, for any number of rows and threads.
+ * (formats with groups of 16: first half, then second half, the mins of each after its product.) The order
+ * depends on nothing else, so portable C, AVX2, VNNI and AMX int8 agree bit for bit, for any number of rows
+ * and threads.
  *
- * Float path (F32, F16, BF16 weights): float32 activations; even and odd columns are summed apart, each in rising order
- * with fma (portable C: product, then sum), and added at the end. AVX2 and AVX-512 agree bit for bit.
+ * Float path (F32, F16, BF16 weights): float32 activations; even and odd columns are summed apart, each in
+ * rising order with fma (portable C: product, then sum), and added at the end. AVX2 and AVX-512 agree bit for
+ * bit.
  *
- * bf16 path (AMX, many rows, not when determinism is asked for): weights and activations rounded to bfloat16, float32
- * accumulation: matmul_amx.c.
+ * bf16 path (AMX, many rows, not when determinism is asked for): weights and activations rounded to bfloat16,
+ * float32 accumulation: matmul_amx.h.
  *
  * Activations are laid out in tiles of H rows, H = 16 as long as there are 16 rows, then 8, 4, 2, 1:
  *
- *     integer  a block: q s8[H][32] | s f32[H] | s sum, s sum_0, s sum_1 f32[3][H] | -sum, -sum_0, -sum_1 i32[3][H] | pad [H]
- *              (sum_0, sum_1: columns 0…15 and 16…31 of the block); 64 bytes a row and block
- *     float    16 columns: f32[H][16]; 128 bytes a row and block of 32
+ *     integer   a block (64 bytes a row):
+ *               q s8[H][32] | s f32[H] | s * sum f32[3][H] | -sum i32[3][H] | pad [H]
+ *               the sums of q: of the block, of its columns 0…15, of its columns 16…31
+ *     float     16 columns: f32[H][16] (128 bytes a row and block)
  */
 #ifndef ROSE_KERNELS_CPU_MATMUL_H
 #define ROSE_KERNELS_CPU_MATMUL_H
@@ -41,7 +47,14 @@ static inline int matmul_tile_height(int32_t rows_left)
 }
 
 /* The same order as enum op_activation. */
-enum matmul_activation { MATMUL_LINEAR, MATMUL_SILU, MATMUL_GELU_TANH, MATMUL_GELU_ERF, MATMUL_RELU, MATMUL_RELU2 };
+enum matmul_activation {
+    MATMUL_LINEAR,
+    MATMUL_SILU,
+    MATMUL_GELU_TANH,
+    MATMUL_GELU_ERF,
+    MATMUL_RELU,
+    MATMUL_RELU2
+};
 
 /* y = alpha * activation(v + bias) [* (up + up_bias)] [+ y]. The biases begin at the group's first column. */
 struct matmul_finish {
@@ -53,16 +66,20 @@ struct matmul_finish {
 
 /* One instruction set's kernels. Tiles and panels are 64-byte aligned. */
 struct matmul_kernels {
-    /* One tile of x: H rows, row h at x[h * stride], k columns (missing columns of the last block are zero). */
+    /* One tile of x: H rows, row h at x[h * stride], k columns (missing columns of the last block are zero).
+     */
     void (*quantize)(const float *x, size_t stride, int height, int32_t k, void *tile);
     /* A group's scales to float32, as cpu_weight_expand_scales. */
     void (*expand_scales)(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
     /* out[h][16] = tile rows times a group's 16 rows; scales as expanded (integer formats). */
-    void (*dot)(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks, float *out);
+    void (*dot)(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile,
+                int height, int blocks, float *out);
     /* The same for F32, F16, BF16 and float tiles. */
-    void (*dot_float)(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out);
+    void (*dot_float)(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
+                      int blocks, float *out);
     /* Store rows x cols of out[rows][16] (up: the second factor of a gate, or NULL) to y[r * stride]. */
-    void (*finish)(const struct matmul_finish *f, const float *out, const float *up, int rows, int cols, float *y, size_t stride);
+    void (*finish)(const struct matmul_finish *f, const float *out, const float *up, int rows, int cols,
+                   float *y, size_t stride);
 };
 extern const struct matmul_kernels matmul_kernels_portable;
 #if defined(__x86_64__)

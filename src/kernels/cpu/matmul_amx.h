@@ -1,7 +1,8 @@
 /* Products of many rows on AMX: bfloat16 operands, float32 sums that stay in tiles over the whole of k.
  *
- * A group's weights are decoded once into a panel of bfloat16 (rounded to nearest, ties away from zero) and reused by all
- * rows; BF16 weights are used where they lie, their packed layout is the tile's. Activations are rounded to nearest even.
+ * A group's weights are decoded once into a panel of bfloat16 (rounded to nearest, ties away from zero) and
+ * reused by all rows; BF16 weights are used where they lie, their packed layout is the tile's. Activations
+ * are rounded to nearest even.
  *
  *     panel        a block of 32 columns: [16 pairs of columns][16 out-features][2] bf16, 1 KiB
  *     activations  16 rows (missing ones zero), a block: [16 rows][32 columns] bf16, 1 KiB
@@ -11,13 +12,20 @@
 
 #include "kernels/cpu/matmul.h"
 
-enum { MATMUL_AMX_ROW_BYTES = 64, MATMUL_AMX_ROWS = 32 }; /* bytes a row and block; rows handed to a sink at most */
+enum {
+    MATMUL_AMX_ROW_BYTES = 64,
+    MATMUL_AMX_ROWS = 32
+}; /* bytes a row and block; rows handed to a sink at most */
 
 /* Weights this path takes: block formats and BF16. F32 and F16 keep float32 activations. */
-static inline bool matmul_amx_takes(const struct cpu_weight *w) { return w->format->kernel < CPU_KERNELS || w->format->kernel == CPU_BF16; }
+static inline bool matmul_amx_takes(const struct cpu_weight *w)
+{
+    return w->format->kernel < CPU_KERNELS || w->format->kernel == CPU_BF16;
+}
 
 /* Receives out[rows][16] of one group for rows [row, row + rows) (up: of the second weight, or NULL). */
-typedef void matmul_amx_sink(void *context, size_t group, int32_t row, int rows, const float *out, const float *up);
+typedef void matmul_amx_sink(void *context, size_t group, int32_t row, int rows, const float *out,
+                             const float *up);
 
 struct matmul_amx_job {
     const struct cpu_weight *weight, *up; /* up: the second weight of a gate, or NULL */
@@ -30,7 +38,12 @@ struct matmul_amx_job {
 };
 
 /* Panels decoded together take at most half of a level-2 cache. */
-enum { MATMUL_AMX_PANELS = 1 << 20, MATMUL_AMX_PAIRS = 8, MATMUL_AMX_TILE = 1024, MATMUL_AMX_PAIR_OUT = 2 * MATMUL_AMX_ROWS * CPU_GROUP };
+enum {
+    MATMUL_AMX_PANELS = 1 << 20,
+    MATMUL_AMX_PAIRS = 8,
+    MATMUL_AMX_TILE = 1024,
+    MATMUL_AMX_PAIR_OUT = 2 * MATMUL_AMX_ROWS * CPU_GROUP
+};
 static inline int matmul_amx_pairs(int blocks)
 {
     int pairs = MATMUL_AMX_PANELS / (2 * MATMUL_AMX_TILE) / blocks;
@@ -41,7 +54,8 @@ static inline int matmul_amx_pairs(int blocks)
 static inline size_t matmul_amx_scratch(const struct cpu_weight *w)
 {
     size_t blocks = (size_t)cpu_weight_blocks(w), pairs = (size_t)matmul_amx_pairs((int)blocks);
-    return blocks * 64 * sizeof(float) + pairs * (2 * MATMUL_AMX_TILE * blocks + MATMUL_AMX_PAIR_OUT * sizeof(float));
+    return blocks * 64 * sizeof(float) +
+           pairs * (2 * MATMUL_AMX_TILE * blocks + MATMUL_AMX_PAIR_OUT * sizeof(float));
 }
 
 #if defined(__x86_64__)

@@ -1,5 +1,6 @@
-/* The products with AVX2 and FMA. As AVX-512, with 8 out-features a vector and without vpdpbusd: vpmaddubsw adds pairs of
- * products in 16 bits with saturation, so the kernels add only as many of them as cannot reach it:
+/* The products with AVX2 and FMA. As AVX-512, with 8 out-features a vector and without vpdpbusd: vpmaddubsw
+ * adds pairs of products in 16 bits with saturation, so the kernels add only as many of them as cannot reach
+ * it:
  *
  *     bits  largest pair       pairs added in 16 bits
  *     4      15 * 127 * 2      8 (30,480)
@@ -17,9 +18,18 @@
 
 enum { PREFETCH = 2048 };
 
-INLINE __m256i load(const uint8_t *p, int vector) { return _mm256_loadu_si256((const __m256i *)(p + 64 * vector)); }
-INLINE __m256i broadcast_i32(const uint8_t *p) { return _mm256_set1_epi32(*(const int32_t *)(const void *)p); }
-INLINE __m256 broadcast_f32(const uint8_t *p) { return _mm256_broadcast_ss((const float *)(const void *)p); }
+INLINE __m256i load(const uint8_t *p, int vector)
+{
+    return _mm256_loadu_si256((const __m256i *)(p + 64 * vector));
+}
+INLINE __m256i broadcast_i32(const uint8_t *p)
+{
+    return _mm256_set1_epi32(*(const int32_t *)(const void *)p);
+}
+INLINE __m256 broadcast_f32(const uint8_t *p)
+{
+    return _mm256_broadcast_ss((const float *)(const void *)p);
+}
 
 /* The quads of 8 rows (p: the block, or its 32nd byte for the upper 8). CPU_K8 and CPU_KT come out signed. */
 INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table, __m256i q[8])
@@ -32,7 +42,8 @@ INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table
     }
     if (kernel == CPU_K2M || kernel == CPU_K3) {
         UNROLL
-        for (int j = 0; j < 8; j++) q[j] = _mm256_and_si256(_mm256_srli_epi16(load(p, j / 4), j % 4 * 2), low2);
+        for (int j = 0; j < 8; j++)
+            q[j] = _mm256_and_si256(_mm256_srli_epi16(load(p, j / 4), j % 4 * 2), low2);
         if (kernel == CPU_K3) {
             __m256i h = load(p, 2), bit = _mm256_set1_epi8(4);
             UNROLL
@@ -66,7 +77,8 @@ INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table
         UNROLL
         for (int j = 0; j < 8; j++) {
             const int t = j % 4 * 2;
-            __m256i h = load(p, 4 + j / 4), b = t < 4 ? _mm256_slli_epi16(h, 4 - t) : _mm256_srli_epi16(h, t - 4);
+            __m256i h = load(p, 4 + j / 4),
+                    b = t < 4 ? _mm256_slli_epi16(h, 4 - t) : _mm256_srli_epi16(h, t - 4);
             q[j] = _mm256_or_si256(q[j], _mm256_and_si256(b, bits));
         }
     }
@@ -91,7 +103,8 @@ INLINE int offset_shift(const enum cpu_kernel kernel)
 }
 
 /* Quads [from, to) of 8 rows times one row's activations. */
-INLINE __m256i dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const int from, const int to, const uint8_t *x, __m256i sum)
+INLINE __m256i dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const int from, const int to,
+                         const uint8_t *x, __m256i sum)
 {
     const bool is_signed = kernel == CPU_K8 || kernel == CPU_KT;
     const int run = ROSE_MIN(run_of(kernel), to - from);
@@ -102,7 +115,8 @@ INLINE __m256i dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const
         UNROLL
         for (int i = j; i < j + run; i++) {
             __m256i a = broadcast_i32(x + 4 * i);
-            __m256i p = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(q[i]), _mm256_sign_epi8(a, q[i])) : _mm256_maddubs_epi16(q[i], a);
+            __m256i p = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(q[i]), _mm256_sign_epi8(a, q[i]))
+                                  : _mm256_maddubs_epi16(q[i], a);
             pairs = i == j ? p : _mm256_add_epi16(pairs, p);
         }
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
@@ -111,8 +125,8 @@ INLINE __m256i dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const
 }
 
 /* 8 out-features of one block for all rows of the tile; acc [height][16], the sums so far. */
-INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const uint8_t *codes, const float *scales, const uint8_t *tile,
-                         __m256i table, float *acc)
+INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const uint8_t *codes,
+                         const float *scales, const uint8_t *tile, __m256i table, float *acc)
 {
     const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
     const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
@@ -125,9 +139,12 @@ INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const u
         for (int half = 0; half < halves; half++) {
             const int which = halves == 1 ? 0 : 1 + half;
             __m256i sum = _mm256_setzero_si256();
-            if (shift >= 0) sum = _mm256_slli_epi32(broadcast_i32(tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h), ROSE_MAX(shift, 0));
+            if (shift >= 0)
+                sum = _mm256_slli_epi32(broadcast_i32(tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h),
+                                        ROSE_MAX(shift, 0));
             sum = dot_quads(kernel, q, half * 4, half * 4 + 8 / halves, tile + CPU_BLOCK * h, sum);
-            a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(_mm256_loadu_ps(scales + 16 * half), s), a);
+            a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
+                                _mm256_mul_ps(_mm256_loadu_ps(scales + 16 * half), s), a);
             if (min)
                 a = _mm256_fmadd_ps(_mm256_loadu_ps(scales + 16 * (halves + half)),
                                     broadcast_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), a);
@@ -136,13 +153,15 @@ INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const u
     }
 }
 
-INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const struct cpu_format *f, const uint8_t *codes,
-                       const float *scales, const uint8_t *tile, int blocks, __m256i table, float *out)
+INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const struct cpu_format *f,
+                       const uint8_t *codes, const float *scales, const uint8_t *tile, int blocks,
+                       __m256i table, float *out)
 {
     const int floats = cpu_format_scale_floats(f), code_bytes = f->code_bytes;
     memset(out, 0, (size_t)height * 64);
     for (int b = 0; b < blocks; b++) {
-        for (int v = 0; v < code_bytes; v += 64) _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
+        for (int v = 0; v < code_bytes; v += 64)
+            _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
         block_kernel(kernel, height, codes, scales, tile, table, out);
         block_kernel(kernel, height, codes + 32, scales + 8, tile, table, out + 8);
         codes += code_bytes;
@@ -151,13 +170,17 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const str
     }
 }
 
-#define DOT(name, kernel)                                                                                                              \
-    static __attribute__((noinline)) void name(const struct cpu_format *f, const uint8_t *codes, const float *scales, const uint8_t *tile, \
-                                               int height, int blocks, __m256i table, float *out)                                      \
-    {                                                                                                                                  \
-        if (height == 1) dot_kernel(kernel, 1, f, codes, scales, tile, blocks, table, out);                                            \
-        else if (height == 16) dot_kernel(kernel, 16, f, codes, scales, tile, blocks, table, out);                                     \
-        else dot_kernel(kernel, height, f, codes, scales, tile, blocks, table, out);                                                   \
+#define DOT(name, kernel)                                                                            \
+    static __attribute__((noinline)) void name(const struct cpu_format *f, const uint8_t *codes,     \
+                                               const float *scales, const uint8_t *tile, int height, \
+                                               int blocks, __m256i table, float *out)                \
+    {                                                                                                \
+        if (height == 1)                                                                             \
+            dot_kernel(kernel, 1, f, codes, scales, tile, blocks, table, out);                       \
+        else if (height == 16)                                                                       \
+            dot_kernel(kernel, 16, f, codes, scales, tile, blocks, table, out);                      \
+        else                                                                                         \
+            dot_kernel(kernel, height, f, codes, scales, tile, blocks, table, out);                  \
     }
 DOT(dot_k4, CPU_K4)
 DOT(dot_k4m, CPU_K4M)
@@ -169,11 +192,11 @@ DOT(dot_k2m, CPU_K2M)
 DOT(dot_k3, CPU_K3)
 DOT(dot_k6, CPU_K6)
 
-static void dot_avx2(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks,
-                     float *out)
+static void dot_avx2(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile,
+                     int height, int blocks, float *out)
 {
-    static void (*const dots[CPU_KERNELS])(const struct cpu_format *, const uint8_t *, const float *, const uint8_t *, int, int, __m256i,
-                                           float *) = {
+    static void (*const dots[CPU_KERNELS])(const struct cpu_format *, const uint8_t *, const float *,
+                                           const uint8_t *, int, int, __m256i, float *) = {
         dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6,
     };
     __m256i table = _mm256_setzero_si256(); /* made signed: without the 128 */
@@ -202,11 +225,13 @@ INLINE void weights(const enum cpu_kernel kernel, const uint8_t *p, __m256 *even
     }
 }
 
-/* `halves` times 8 out-features from p on, `rows` rows of a tile of `height`; rows * halves <= 4: 8 sums in registers. */
-INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int rows, const int halves, const uint8_t *p, const float *x, int blocks,
-                         float *out)
+/* `halves` times 8 out-features from p on, `rows` rows of a tile of `height`; rows * halves <= 4: 8 sums in
+ * registers. */
+INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int rows, const int halves,
+                         const uint8_t *p, const float *x, int blocks, float *out)
 {
-    const int pair = kernel == CPU_F32 ? 128 : 64, upper = kernel == CPU_F16 ? 16 : 32; /* bytes to the upper 8 rows */
+    const int pair = kernel == CPU_F32 ? 128 : 64,
+              upper = kernel == CPU_F16 ? 16 : 32; /* bytes to the upper 8 rows */
     __m256 even[4], odd[4];
     UNROLL
     for (int i = 0; i < rows * halves; i++) even[i] = odd[i] = _mm256_setzero_ps();
@@ -233,25 +258,34 @@ INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int row
     UNROLL
     for (int v = 0; v < halves; v++) {
         UNROLL
-        for (int h = 0; h < rows; h++) _mm256_storeu_ps(out + 8 * v + 16 * h, _mm256_add_ps(even[v * rows + h], odd[v * rows + h]));
+        for (int h = 0; h < rows; h++)
+            _mm256_storeu_ps(out + 8 * v + 16 * h, _mm256_add_ps(even[v * rows + h], odd[v * rows + h]));
     }
 }
 
-INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height, int blocks, float *out)
+INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height,
+                          int blocks, float *out)
 {
     const int upper = kernel == CPU_F16 ? 16 : 32;
-    if (height == 1) float_kernel(kernel, 1, 1, 2, p, x, blocks, out);
-    else if (height == 2) float_kernel(kernel, 2, 2, 2, p, x, blocks, out);
+    if (height == 1)
+        float_kernel(kernel, 1, 1, 2, p, x, blocks, out);
+    else if (height == 2)
+        float_kernel(kernel, 2, 2, 2, p, x, blocks, out);
     else
         for (int half = 0; half < 2; half++, p += upper, out += 8)
-            for (int h = 0; h < height; h += 4) float_kernel(kernel, height, 4, 1, p, x + 16 * h, blocks, out + 16 * h);
+            for (int h = 0; h < height; h += 4)
+                float_kernel(kernel, height, 4, 1, p, x + 16 * h, blocks, out + 16 * h);
 }
 
-static void dot_float_avx2(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
+static void dot_float_avx2(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
+                           int blocks, float *out)
 {
-    if (f->kernel == CPU_F32) float_heights(CPU_F32, codes, tile, height, blocks, out);
-    else if (f->kernel == CPU_F16) float_heights(CPU_F16, codes, tile, height, blocks, out);
-    else float_heights(CPU_BF16, codes, tile, height, blocks, out);
+    if (f->kernel == CPU_F32)
+        float_heights(CPU_F32, codes, tile, height, blocks, out);
+    else if (f->kernel == CPU_F16)
+        float_heights(CPU_F16, codes, tile, height, blocks, out);
+    else
+        float_heights(CPU_BF16, codes, tile, height, blocks, out);
 }
 
 /* ---- activations and scales ---- */
@@ -263,29 +297,25 @@ INLINE int32_t hsum(__m256i v)
     return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xB1)));
 }
 
-/* 8 floats to int32 codes; NaN gives 0. */
-INLINE __m256i codes_of(__m256 x, __m256 inverse)
-{
-    __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
-    return _mm256_and_si256(q, _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_ORD_Q)));
-}
-
 static void quantize_block(const float *x, int height, int h, uint8_t *block)
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
-    __m256 v[4], top = _mm256_setzero_ps();
+    __m256 v[4], top = _mm256_setzero_ps(), unordered = _mm256_setzero_ps();
     for (int i = 0; i < 4; i++) {
         v[i] = _mm256_loadu_ps(x + 8 * i);
-        top = _mm256_max_ps(_mm256_and_ps(v[i], magnitude), top); /* keeps top where x is NaN */
+        top = _mm256_max_ps(_mm256_and_ps(v[i], magnitude), top);
+        unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(v[i], v[i], _CMP_UNORD_Q));
     }
+    bool nan = _mm256_movemask_ps(unordered) != 0;
     __m128 four = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
     four = _mm_max_ps(four, _mm_movehl_ps(four, four));
     float most = _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
-    bool live = most >= 0x1p-100f && most <= 0x1p+120f;
-    float s = most >= 0x1p-100f ? most / 127.0f : 0.0f;
+    bool live = most >= 0x1p-100f && most <= 0x1p+120f && !nan;
+    float s = nan ? NAN : most >= 0x1p-100f ? most / 127.0f : 0.0f;
     __m256 inverse = _mm256_set1_ps(live ? 127.0f / most : 0.0f);
     __m256i q[4];
-    for (int i = 0; i < 4; i++) q[i] = live ? codes_of(v[i], inverse) : _mm256_setzero_si256();
+    for (int i = 0; i < 4; i++)
+        q[i] = live ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
     int32_t sum0 = hsum(_mm256_add_epi32(q[0], q[1])), sum1 = hsum(_mm256_add_epi32(q[2], q[3]));
     /* packs works in 128-bit lanes: dwords come out as 0 2 4 6 1 3 5 7 */
     __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
@@ -315,8 +345,14 @@ static void quantize_avx2(const float *x, size_t stride, int height, int32_t k, 
         }
 }
 
-INLINE __m256 halves8(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
-INLINE __m256 unsigned8(__m128i v) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v)); }
+INLINE __m256 halves8(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+INLINE __m256 unsigned8(__m128i v)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(v));
+}
 INLINE __m256 signed8(const uint8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
@@ -333,7 +369,8 @@ INLINE void expand_super(const struct cpu_format *f, const uint8_t *p, int r, fl
         for (int g = 0; g < 8; g++, dst += 32) {
             const uint8_t *v = p + 64 + 32 * g + r;
             _mm256_storeu_ps(dst, _mm256_mul_ps(d, unsigned8(_mm_loadl_epi64((const __m128i *)v))));
-            _mm256_storeu_ps(dst + 16, _mm256_mul_ps(dmin, unsigned8(_mm_loadl_epi64((const __m128i *)(v + 16)))));
+            _mm256_storeu_ps(dst + 16,
+                             _mm256_mul_ps(dmin, unsigned8(_mm_loadl_epi64((const __m128i *)(v + 16)))));
         }
         break;
     case CPU_SCALES_K_NIB:
@@ -341,12 +378,14 @@ INLINE void expand_super(const struct cpu_format *f, const uint8_t *p, int r, fl
             __m128i v = _mm_loadl_epi64((const __m128i *)(p + 64 + 16 * g + r));
             float *to = dst + g / 2 * 64 + g % 2 * 16;
             _mm256_storeu_ps(to, _mm256_mul_ps(d, unsigned8(_mm_and_si128(v, low))));
-            _mm256_storeu_ps(to + 32, _mm256_mul_ps(dmin, unsigned8(_mm_and_si128(_mm_srli_epi16(v, 4), low))));
+            _mm256_storeu_ps(to + 32,
+                             _mm256_mul_ps(dmin, unsigned8(_mm_and_si128(_mm_srli_epi16(v, 4), low))));
         }
         break;
     default: { /* CPU_SCALES_K_S16, CPU_SCALES_K_S32 */
         int records = f->scales == CPU_SCALES_K_S16 ? 16 : 8;
-        for (int g = 0; g < records; g++) _mm256_storeu_ps(dst + 16 * g, _mm256_mul_ps(d, signed8(p + 32 + 16 * g + r)));
+        for (int g = 0; g < records; g++)
+            _mm256_storeu_ps(dst + 16 * g, _mm256_mul_ps(d, signed8(p + 32 + 16 * g + r)));
         break;
     }
     }
@@ -371,7 +410,8 @@ static void expand_avx2(const struct cpu_format *f, const uint8_t *src, int bloc
     }
 }
 
-const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, expand_avx2, dot_avx2, dot_float_avx2, matmul_finish_avx2};
+const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, expand_avx2, dot_avx2, dot_float_avx2,
+                                                   matmul_finish_avx2};
 #else
 typedef int matmul_avx2_not_here;
 #endif

@@ -1,4 +1,5 @@
-/* The products with AVX-512 VNNI. A 512-bit lane is an out-feature, a quad of activations is broadcast from memory. */
+/* The products with AVX-512 VNNI. A 512-bit lane is an out-feature, a quad of activations is broadcast from
+ * memory. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -14,8 +15,9 @@
 
 enum { PREFETCH = 2048 }; /* bytes ahead in the weight's stream */
 
-INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes, const uint8_t *codes, const float *scales,
-                       const uint8_t *tile, int blocks, __m512i table, float *out)
+INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes,
+                       const uint8_t *codes, const float *scales, const uint8_t *tile, int blocks,
+                       __m512i table, float *out)
 {
     const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
     const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
@@ -26,7 +28,8 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
     for (int b = 0; b < blocks; b++) {
         __m512i q[8];
         UNROLL
-        for (int v = 0; v < code_bytes; v += 64) _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
+        for (int v = 0; v < code_bytes; v += 64)
+            _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
         unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
@@ -38,10 +41,13 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
                 __m512i sum = unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
                 UNROLL
                 for (int j = 0; j < 8; j++)
-                    if (halves == 1 || j / 4 == half) sum = _mm512_dpbusd_epi32(sum, q[j], unpack_i32(tile + CPU_BLOCK * h + 4 * j));
+                    if (halves == 1 || j / 4 == half)
+                        sum = _mm512_dpbusd_epi32(sum, q[j], unpack_i32(tile + CPU_BLOCK * h + 4 * j));
                 __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * h));
                 acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
-                if (min) acc[h] = _mm512_fmadd_ps(m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
+                if (min)
+                    acc[h] = _mm512_fmadd_ps(
+                        m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
             }
         }
         codes += code_bytes;
@@ -53,20 +59,23 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
 }
 
 /* One function a kernel and height: everything but the number of blocks is a constant. */
-#define HEIGHT(kernel, bytes, h) \
-    case h: dot_kernel(kernel, h, bytes, codes, scales, tile, blocks, table, out); return
-#define DOT(name, kernel, bytes)                                                                                                   \
-    static __attribute__((noinline)) void name(const uint8_t *codes, const float *scales, const uint8_t *tile, int height, int blocks, \
-                                               __m512i table, float *out)                                                          \
-    {                                                                                                                              \
-        switch (height) {                                                                                                          \
-            HEIGHT(kernel, bytes, 1);                                                                                              \
-            HEIGHT(kernel, bytes, 2);                                                                                              \
-            HEIGHT(kernel, bytes, 4);                                                                                              \
-            HEIGHT(kernel, bytes, 8);                                                                                              \
-            HEIGHT(kernel, bytes, 16);                                                                                             \
-        default: return;                                                                                                           \
-        }                                                                                                                          \
+#define HEIGHT(kernel, bytes, h)                                               \
+    case h:                                                                    \
+        dot_kernel(kernel, h, bytes, codes, scales, tile, blocks, table, out); \
+        return
+#define DOT(name, kernel, bytes)                                                                           \
+    static __attribute__((noinline)) void name(const uint8_t *codes, const float *scales,                  \
+                                               const uint8_t *tile, int height, int blocks, __m512i table, \
+                                               float *out)                                                 \
+    {                                                                                                      \
+        switch (height) {                                                                                  \
+            HEIGHT(kernel, bytes, 1);                                                                      \
+            HEIGHT(kernel, bytes, 2);                                                                      \
+            HEIGHT(kernel, bytes, 4);                                                                      \
+            HEIGHT(kernel, bytes, 8);                                                                      \
+            HEIGHT(kernel, bytes, 16);                                                                     \
+        default: return;                                                                                   \
+        }                                                                                                  \
     }
 DOT(dot_k4, CPU_K4, 256)
 DOT(dot_k4m, CPU_K4M, 256)
@@ -78,13 +87,15 @@ DOT(dot_k2m, CPU_K2M, 128)
 DOT(dot_k3, CPU_K3, 192)
 DOT(dot_k6, CPU_K6, 384)
 
-void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks,
-                       float *out)
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales,
+                       const void *tile, int height, int blocks, float *out)
 {
-    static void (*const dots[CPU_KERNELS])(const uint8_t *, const float *, const uint8_t *, int, int, __m512i, float *) = {
+    static void (*const dots[CPU_KERNELS])(const uint8_t *, const float *, const uint8_t *, int, int, __m512i,
+                                           float *) = {
         dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6,
     };
-    __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)f->table)) : _mm512_setzero_si512();
+    __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)f->table))
+                             : _mm512_setzero_si512();
     dots[f->kernel](codes, scales, tile, height, blocks, table, out);
 }
 
@@ -107,8 +118,8 @@ INLINE void weights(const enum cpu_kernel kernel, const uint8_t *p, __m512 *even
 }
 
 /* Rows [0, rows) of a tile of `height`. */
-INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const int rows, const uint8_t *p, const float *x, int blocks,
-                         float *out)
+INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const int rows, const uint8_t *p,
+                         const float *x, int blocks, float *out)
 {
     const int pair = kernel == CPU_F32 ? 128 : 64;
     __m512 even[8], odd[8];
@@ -134,7 +145,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
     for (int h = 0; h < rows; h++) _mm512_storeu_ps(out + 16 * h, _mm512_add_ps(even[h], odd[h]));
 }
 
-INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height, int blocks, float *out)
+INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height,
+                          int blocks, float *out)
 {
     switch (height) {
     case 1: float_kernel(kernel, 1, 1, p, x, blocks, out); break;
@@ -147,11 +159,15 @@ INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const 
     }
 }
 
-void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
+void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
+                             int blocks, float *out)
 {
-    if (f->kernel == CPU_F32) float_heights(CPU_F32, codes, tile, height, blocks, out);
-    else if (f->kernel == CPU_F16) float_heights(CPU_F16, codes, tile, height, blocks, out);
-    else float_heights(CPU_BF16, codes, tile, height, blocks, out);
+    if (f->kernel == CPU_F32)
+        float_heights(CPU_F32, codes, tile, height, blocks, out);
+    else if (f->kernel == CPU_F16)
+        float_heights(CPU_F16, codes, tile, height, blocks, out);
+    else
+        float_heights(CPU_BF16, codes, tile, height, blocks, out);
 }
 
 /* ---- activations and scales ---- */
@@ -162,7 +178,8 @@ INLINE void store_sums(__m256i q, float s, int height, int h, uint8_t *block)
     __m256i d = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
     d = _mm256_add_epi32(d, _mm256_shuffle_epi32(d, 0xB1));
     d = _mm256_add_epi32(d, _mm256_shuffle_epi32(d, 0x4E));
-    __m128i sum0 = _mm256_castsi256_si128(d), sum1 = _mm256_extracti128_si256(d, 1), sum = _mm_add_epi32(sum0, sum1);
+    __m128i sum0 = _mm256_castsi256_si128(d), sum1 = _mm256_extracti128_si256(d, 1),
+            sum = _mm_add_epi32(sum0, sum1);
     __m128i all = _mm_blend_epi32(_mm_blend_epi32(sum, sum0, 4), sum1, 8); /* sum, sum, sum_0, sum_1 */
     __m128 scale = _mm_set1_ps(s), floats = _mm_blend_ps(_mm_mul_ps(_mm_cvtepi32_ps(all), scale), scale, 1);
     __m128i ints = _mm_srli_si128(_mm_sub_epi32(_mm_setzero_si128(), all), 4);
@@ -190,16 +207,16 @@ void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k
         uint32_t left = (uint32_t)ROSE_MIN(CPU_BLOCK, k - i), mask = left == 32 ? ~0u : (1u << left) - 1;
         for (int h = 0; h < height; h++) {
             const float *row = x + (size_t)h * stride + i;
-            __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, row), b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + 16);
-            /* max(|x|, 0) takes 0 where x is NaN: such elements count as 0 */
-            __m512 zero = _mm512_setzero_ps();
-            float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(_mm512_abs_ps(a), zero), _mm512_max_ps(_mm512_abs_ps(b), zero)));
-            bool live = most >= 0x1p-100f && most <= 0x1p+120f;
-            float s = most >= 0x1p-100f ? most / 127.0f : 0.0f;
+            __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, row),
+                   b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + 16);
+            bool nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
+            float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
+            bool live = most >= 0x1p-100f && most <= 0x1p+120f && !nan;
+            float s = nan ? NAN : most >= 0x1p-100f ? most / 127.0f : 0.0f;
             __m512 inverse = _mm512_set1_ps(live ? 127.0f / most : 0.0f);
-            __mmask16 am = live ? _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q) : 0, bm = live ? _mm512_cmp_ps_mask(b, b, _CMP_ORD_Q) : 0;
-            __m128i qa = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(am, _mm512_mul_ps(a, inverse)));
-            __m128i qb = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(bm, _mm512_mul_ps(b, inverse)));
+            __mmask16 all = live ? 0xFFFF : 0; /* not live: an infinity times 0 would not be 0 */
+            __m128i qa = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(a, inverse)));
+            __m128i qb = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(b, inverse)));
             __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
             _mm256_storeu_si256((__m256i *)(void *)(block + CPU_BLOCK * h), q);
             store_sums(q, s, height, h, block);
@@ -207,13 +224,22 @@ void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k
     }
 }
 
-INLINE __m512 halves16(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
-INLINE __m512 unsigned16(__m128i v) { return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v)); }
+INLINE __m512 halves16(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE __m512 unsigned16(__m128i v)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(v));
+}
 INLINE __m512 signed16(const uint8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
-INLINE __m512 negative(__m512 a) { return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0x80000000u))); }
+INLINE __m512 negative(__m512 a)
+{
+    return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(a), _mm512_set1_epi32((int)0x80000000u)));
+}
 
 static void expand_super(const struct cpu_format *f, const uint8_t *p, float *dst)
 {
@@ -235,15 +261,18 @@ static void expand_super(const struct cpu_format *f, const uint8_t *p, float *ds
             __m128i v = _mm_loadu_si128((const __m128i *)(p + 64 + 16 * g));
             float *to = dst + g / 2 * 64 + g % 2 * 16;
             _mm512_storeu_ps(to, _mm512_mul_ps(d, unsigned16(_mm_and_si128(v, low))));
-            _mm512_storeu_ps(to + 32, _mm512_mul_ps(dmin, unsigned16(_mm_and_si128(_mm_srli_epi16(v, 4), low))));
+            _mm512_storeu_ps(to + 32,
+                             _mm512_mul_ps(dmin, unsigned16(_mm_and_si128(_mm_srli_epi16(v, 4), low))));
         }
         break;
     }
     case CPU_SCALES_K_S16:
-        for (int g = 0; g < 16; g++) _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
+        for (int g = 0; g < 16; g++)
+            _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
         break;
     default: /* CPU_SCALES_K_S32 */
-        for (int g = 0; g < 8; g++) _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
+        for (int g = 0; g < 8; g++)
+            _mm512_storeu_ps(dst + 16 * g, _mm512_mul_ps(d, signed16(p + 32 + 16 * g)));
         break;
     }
 }
@@ -259,13 +288,15 @@ void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int bl
         break;
     case CPU_SCALES_E8M0: cpu_weight_expand_scales(f, src, blocks, dst); break;
     default:
-        for (int b = 0; b < blocks; b += 8, src += f->scale_bytes, dst += 8 * cpu_format_scale_floats(f)) expand_super(f, src, dst);
+        for (int b = 0; b < blocks; b += 8, src += f->scale_bytes, dst += 8 * cpu_format_scale_floats(f))
+            expand_super(f, src, dst);
         break;
     }
 }
 
-const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_expand_avx512, matmul_dot_avx512, matmul_dot_float_avx512,
-                                                      matmul_finish_avx512};
+const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_expand_avx512,
+                                                     matmul_dot_avx512, matmul_dot_float_avx512,
+                                                     matmul_finish_avx512};
 #else
 typedef int matmul_avx512_not_here;
 #endif

@@ -1,5 +1,5 @@
-/* What follows a tile of products: bias, activation, gate, scale, residual. Written on elementwise_vec.h and compiled once
- * an instruction set. */
+/* What follows a tile of products: bias, activation, gate, scale, residual. Written on elementwise_vec.h and
+ * compiled once an instruction set. */
 #ifndef ROSE_KERNELS_CPU_MATMUL_EPILOGUE_H
 #define ROSE_KERNELS_CPU_MATMUL_EPILOGUE_H
 
@@ -33,14 +33,13 @@ VEC_INLINE vf matmul_activate(enum matmul_activation activation, vf x)
         return matmul_sigmoid_times(x, vset1(1.5957691216f) * vfma(x * x * x, vset1(0.044715f), x));
     case MATMUL_GELU_ERF: return vset1(0.5f) * x * (vset1(1.0f) + matmul_erf(x * vset1(0.70710678f)));
     case MATMUL_RELU: return vmax(x, zero);
-    case MATMUL_RELU2:
-        relu = vmax(x, zero);
-        return relu * relu;
+    case MATMUL_RELU2: relu = vmax(x, zero); return relu * relu;
     default: return x;
     }
 }
 
-VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, vf v, const float *up, int at, float *y, int n)
+VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, vf v, const float *up, int at, float *y,
+                                    int n)
 {
     if (f->bias) v = v + vload_n(f->bias + at, n);
     v = matmul_activate(f->activation, v);
@@ -54,8 +53,8 @@ VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, vf v, const f
     vstore_n(y, v, n);
 }
 
-static void VEC_NAME(matmul_finish)(const struct matmul_finish *f, const float *out, const float *up, int rows, int cols, float *y,
-                                    size_t stride)
+static void VEC_NAME(matmul_finish)(const struct matmul_finish *f, const float *out, const float *up,
+                                    int rows, int cols, float *y, size_t stride)
 {
     for (int r = 0; r < rows; r++, out += CPU_GROUP, y += stride) {
         for (int c = 0; c < cols; c += VL) {

@@ -1,4 +1,5 @@
-/* What the dense and the expert products share: activations laid out in tiles, one group of out-features times one tile. */
+/* What the dense and the expert products share: activations laid out in tiles, one group of out-features
+ * times one tile. */
 #ifndef ROSE_KERNELS_CPU_MATMUL_INNER_H
 #define ROSE_KERNELS_CPU_MATMUL_INNER_H
 
@@ -6,10 +7,13 @@
 
 enum { MATMUL_ALIGN = 64, MATMUL_OUT_FLOATS = MATMUL_TILE * CPU_GROUP };
 
-static inline bool matmul_is_float(const struct cpu_weight *w) { return w->format->kernel >= CPU_KERNELS; }
+static inline bool matmul_is_float(const struct cpu_weight *w)
+{
+    return w->format->kernel >= CPU_KERNELS;
+}
 
-/* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r * row bytes from
- * the start, whatever its height. */
+/* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r *
+ * row bytes from the start, whatever its height. */
 struct matmul_acts {
     size_t int_row, float_row; /* bytes of a row, 0: not needed */
     uint8_t *ints, *floats;
@@ -18,10 +22,15 @@ struct matmul_acts {
 static inline void matmul_acts_need(struct matmul_acts *a, const struct cpu_weight *w)
 {
     size_t blocks = (size_t)cpu_weight_blocks(w);
-    if (matmul_is_float(w)) a->float_row = blocks * MATMUL_ACT_FLOAT_BYTES;
-    else a->int_row = blocks * MATMUL_ACT_BYTES;
+    if (matmul_is_float(w))
+        a->float_row = blocks * MATMUL_ACT_FLOAT_BYTES;
+    else
+        a->int_row = blocks * MATMUL_ACT_BYTES;
 }
-static inline size_t matmul_acts_row(const struct matmul_acts *a) { return a->int_row + a->float_row; }
+static inline size_t matmul_acts_row(const struct matmul_acts *a)
+{
+    return a->int_row + a->float_row;
+}
 /* Use memory of `rows` rows. */
 static inline void matmul_acts_place(struct matmul_acts *a, void *memory, size_t rows)
 {
@@ -30,15 +39,16 @@ static inline void matmul_acts_place(struct matmul_acts *a, void *memory, size_t
 }
 
 /* Rows [row, row + height) of the tiles from x[h * stride], k columns. */
-static inline void matmul_acts_tile(const struct matmul_acts *a, const struct matmul_kernels *kernels, const float *x, size_t stride, size_t row,
-                                    int height, int32_t k)
+static inline void matmul_acts_tile(const struct matmul_acts *a, const struct matmul_kernels *kernels,
+                                    const float *x, size_t stride, size_t row, int height, int32_t k)
 {
     if (a->int_row) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
-    if (a->float_row) matmul_tile_float(x, stride, height, k, (float *)(void *)(a->floats + row * a->float_row));
+    if (a->float_row)
+        matmul_tile_float(x, stride, height, k, (float *)(void *)(a->floats + row * a->float_row));
 }
 
-/* From how many rows on the bf16 path is the faster one: decoding a panel costs as much as multiplying about 20 rows by
- * vectors; BF16 weights need no decoding. */
+/* From how many rows on the bf16 path is the faster one: decoding a panel costs as much as multiplying about
+ * 20 rows by vectors; BF16 weights need no decoding. */
 enum { MATMUL_AMX_FROM = 24, MATMUL_AMX_FROM_BF16 = 8 };
 static inline bool matmul_amx_pays(const struct cpu_weight *w, int32_t rows)
 {
@@ -48,21 +58,28 @@ static inline bool matmul_amx_pays(const struct cpu_weight *w, int32_t rows)
 /* Bytes that matmul_expand needs for a weight: a group's scales as float32. */
 static inline size_t matmul_scale_bytes(const struct cpu_weight *w)
 {
-    return matmul_is_float(w) ? 0 : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(w->format) * sizeof(float);
+    return matmul_is_float(w)
+               ? 0
+               : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(w->format) * sizeof(float);
 }
-static inline void matmul_expand(const struct matmul_kernels *kernels, const struct cpu_weight *w, size_t group, float *scales)
+static inline void matmul_expand(const struct matmul_kernels *kernels, const struct cpu_weight *w,
+                                 size_t group, float *scales)
 {
-    if (!matmul_is_float(w)) kernels->expand_scales(w->format, w->data + group * w->group_bytes, cpu_weight_blocks(w), scales);
+    if (!matmul_is_float(w))
+        kernels->expand_scales(w->format, w->data + group * w->group_bytes, cpu_weight_blocks(w), scales);
 }
 
 /* out[height][16] = the tile at `row` times a group; scales as matmul_expand left them. */
-static inline void matmul_products(const struct matmul_acts *a, const struct matmul_kernels *kernels, const struct cpu_weight *w, size_t group,
-                                   const float *scales, size_t row, int height, float *out)
+static inline void matmul_products(const struct matmul_acts *a, const struct matmul_kernels *kernels,
+                                   const struct cpu_weight *w, size_t group, const float *scales, size_t row,
+                                   int height, float *out)
 {
     const uint8_t *data = w->data + group * w->group_bytes;
     int blocks = cpu_weight_blocks(w);
-    if (matmul_is_float(w)) kernels->dot_float(w->format, data, a->floats + row * a->float_row, height, blocks, out);
-    else kernels->dot(w->format, data + w->codes_at, scales, a->ints + row * a->int_row, height, blocks, out);
+    if (matmul_is_float(w))
+        kernels->dot_float(w->format, data, a->floats + row * a->float_row, height, blocks, out);
+    else
+        kernels->dot(w->format, data + w->codes_at, scales, a->ints + row * a->int_row, height, blocks, out);
 }
 
 #endif

@@ -1,4 +1,5 @@
-/* The products in plain C: what other machines run, and the definition the vector versions are held against. */
+/* The products in plain C: what other machines run, and the definition the vector versions are held against.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -31,16 +32,18 @@ void matmul_tile_float(const float *x, size_t stride, int height, int32_t k, flo
 static void quantize_block(const float *x, int n, int height, int h, uint8_t *block)
 {
     float most = 0;
+    bool nan = false;
     for (int i = 0; i < n; i++) {
         float a = fabsf(x[i]);
         most = a > most ? a : most;
+        nan = nan || a != a;
     }
-    bool live = most >= 0x1p-100f && most <= 0x1p+120f;
+    bool live = most >= 0x1p-100f && most <= 0x1p+120f && !nan;
     float inverse = live ? 127.0f / most : 0.0f;
-    float s = most >= 0x1p-100f ? most / 127.0f : 0.0f;
+    float s = nan ? NAN : most >= 0x1p-100f ? most / 127.0f : 0.0f;
     int8_t q[BLOCK] = {0};
     if (live)
-        for (int i = 0; i < n; i++) q[i] = (int8_t)(x[i] == x[i] ? lrintf(x[i] * inverse) : 0);
+        for (int i = 0; i < n; i++) q[i] = (int8_t)lrintf(x[i] * inverse);
     int32_t sum0 = 0, sum1 = 0;
     for (int i = 0; i < 16; i++) sum0 += q[i], sum1 += q[16 + i];
     float floats[4] = {s, s * (float)(sum0 + sum1), s * (float)sum0, s * (float)sum1};
@@ -68,8 +71,9 @@ typedef uint64_t v2u __attribute__((vector_size(16)));
 
 enum { LANES = 8, PARTS = 64 / LANES };
 
-/* A block's codes widened to 16 bits: [quad][part of 8 bytes], low and high nibbles of 8-bit codes apart, because only then 8
- * products with activations fit 16 bits (31 * 127 * 8 = 31,496; 63 * 127 * 4 = 32,004 for formats with groups of 16). */
+/* A block's codes widened to 16 bits: [quad][part of 8 bytes], low and high nibbles of 8-bit codes apart,
+ * because only then 8 products with activations fit 16 bits (31 * 127 * 8 = 31,496; 63 * 127 * 4 = 32,004 for
+ * formats with groups of 16). */
 struct planes {
     v8s low[8][PARTS], high[8][PARTS];
 };
@@ -82,7 +86,8 @@ INLINE v8u load_bytes(const uint8_t *p)
     return __builtin_convertvector(b, v8u);
 }
 
-INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, const uint8_t *p, int part, struct planes *out)
+INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, const uint8_t *p, int part,
+                        struct planes *out)
 {
     v8u third = {0}, upper[2] = {{0}, {0}};
     p += LANES * part;
@@ -91,9 +96,12 @@ INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, cons
     if (kernel == CPU_K6) upper[0] = load_bytes(p + 256), upper[1] = load_bytes(p + 320);
     for (int j = 0; j < 8; j++) {
         v8u c;
-        if (kernel == CPU_K8) c = load_bytes(p + 64 * j);
-        else if (kernel == CPU_K2M || kernel == CPU_K3) c = load_bytes(p + 64 * (j / 4)) >> (j % 4 * 2) & 3;
-        else c = load_bytes(p + 64 * (j % 4)) >> (j / 4 * 4) & 15;
+        if (kernel == CPU_K8)
+            c = load_bytes(p + 64 * j);
+        else if (kernel == CPU_K2M || kernel == CPU_K3)
+            c = load_bytes(p + 64 * (j / 4)) >> (j % 4 * 2) & 3;
+        else
+            c = load_bytes(p + 64 * (j % 4)) >> (j / 4 * 4) & 15;
         if (kernel == CPU_K3) c |= (third >> j & 1) << 2;
         if (kernel == CPU_K5 || kernel == CPU_K5M) c |= (third >> j & 1) << 4;
         if (kernel == CPU_K6) c |= (upper[j / 4] >> (j % 4 * 2) & 3) << 4;
@@ -131,11 +139,13 @@ INLINE void add_rows(v8s v, int32_t scale, int32_t sum[2])
 }
 
 /* Quads [from, to) of all rows times one row's activations q. */
-INLINE void dot_quads(enum cpu_kernel kernel, const struct planes *c, const int8_t *q, int from, int to, int32_t sum[ROWS])
+INLINE void dot_quads(enum cpu_kernel kernel, const struct planes *c, const int8_t *q, int from, int to,
+                      int32_t sum[ROWS])
 {
     v8s x[8];
     for (int j = from; j < to; j++)
-        x[j] = (v8s){q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3], q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3]};
+        x[j] = (v8s){q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3],
+                     q[4 * j], q[4 * j + 1], q[4 * j + 2], q[4 * j + 3]};
     for (int part = 0; part < PARTS; part++) {
         v8s low = {0}, high = {0};
         for (int j = from; j < to; j++) {
@@ -147,12 +157,14 @@ INLINE void dot_quads(enum cpu_kernel kernel, const struct planes *c, const int8
     }
 }
 
-INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int group, bool min, const uint8_t *codes,
-                       const float *scales, const uint8_t *tile, int height, int blocks, float *out)
+INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int group, bool min,
+                       const uint8_t *codes, const float *scales, const uint8_t *tile, int height, int blocks,
+                       float *out)
 {
     int shift = f->offset_shift, halves = BLOCK / group, floats = cpu_format_scale_floats(f);
     memset(out, 0, (size_t)height * ROWS * sizeof *out);
-    for (int b = 0; b < blocks; b++, codes += f->code_bytes, scales += floats, tile += height * MATMUL_ACT_BYTES) {
+    for (int b = 0; b < blocks;
+         b++, codes += f->code_bytes, scales += floats, tile += height * MATMUL_ACT_BYTES) {
         struct planes c;
         for (int part = 0; part < PARTS; part++) unpack_part(f, kernel, codes, part, &c);
         for (int h = 0; h < height; h++) {
@@ -160,13 +172,17 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
             float s = float_at(tile + height * MATMUL_ACT_S, h);
             for (int half = 0; half < halves; half++) {
                 int which = halves == 1 ? 0 : 1 + half; /* which of sum, sum_0, sum_1 */
-                int32_t start = shift < 0 ? 0 : int_at(tile + height * (MATMUL_ACT_NSUM + 4 * which), h) * (1 << shift);
+                int32_t start =
+                    shift < 0 ? 0 : int_at(tile + height * (MATMUL_ACT_NSUM + 4 * which), h) * (1 << shift);
                 float ssum = float_at(tile + height * (MATMUL_ACT_SSUM + 4 * which), h);
                 int32_t sum[ROWS];
                 for (int r = 0; r < ROWS; r++) sum[r] = start;
-                if (halves == 1) dot_quads(kernel, &c, q, 0, 8, sum);
-                else if (half == 0) dot_quads(kernel, &c, q, 0, 4, sum);
-                else dot_quads(kernel, &c, q, 4, 8, sum);
+                if (halves == 1)
+                    dot_quads(kernel, &c, q, 0, 8, sum);
+                else if (half == 0)
+                    dot_quads(kernel, &c, q, 0, 4, sum);
+                else
+                    dot_quads(kernel, &c, q, 4, 8, sum);
                 for (int r = 0; r < ROWS; r++) {
                     float *acc = &out[h * ROWS + r];
                     *acc = fmaf((float)sum[r], scales[16 * half + r] * s, *acc);
@@ -177,13 +193,11 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
     }
 }
 
-static void dot_portable(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height,
-                         int blocks, float *out)
+static void dot_portable(const struct cpu_format *f, const uint8_t *codes, const float *scales,
+                         const void *tile, int height, int blocks, float *out)
 {
-#define KERNEL(name, group, min)                                                     \
-    case name:                                                                       \
-        dot_kernel(f, name, group, min, codes, scales, tile, height, blocks, out);   \
-        break
+#define KERNEL(name, group, min) \
+    case name: dot_kernel(f, name, group, min, codes, scales, tile, height, blocks, out); break
     switch (f->kernel) {
         KERNEL(CPU_K4, 32, false);
         KERNEL(CPU_K4M, 32, true);
@@ -207,7 +221,8 @@ INLINE float weight_at(enum cpu_kernel kernel, const uint8_t *p, size_t i)
     return kernel == CPU_F16 ? f16_to_f32(h) : bf16_to_f32(h);
 }
 
-static void dot_float_portable(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out)
+static void dot_float_portable(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
+                               int blocks, float *out)
 {
     enum cpu_kernel kernel = f->kernel;
     const float *x = tile; /* [blocks * 2][height][16] */
@@ -229,5 +244,5 @@ static void dot_float_portable(const struct cpu_format *f, const uint8_t *codes,
     }
 }
 
-const struct matmul_kernels matmul_kernels_portable = {quantize_portable, cpu_weight_expand_scales, dot_portable, dot_float_portable,
-                                                      matmul_finish_portable};
+const struct matmul_kernels matmul_kernels_portable = {
+    quantize_portable, cpu_weight_expand_scales, dot_portable, dot_float_portable, matmul_finish_portable};

@@ -1,4 +1,5 @@
-/* What the AVX-512 and AMX files share: the quads of a block of weight codes (weight.h) in 512-bit registers. */
+/* What the AVX-512 and AMX files share: the quads of a block of weight codes (weight.h) in 512-bit registers.
+ */
 #ifndef ROSE_KERNELS_CPU_MATMUL_UNPACK_H
 #define ROSE_KERNELS_CPU_MATMUL_UNPACK_H
 
@@ -13,13 +14,16 @@
 #define UNPACK_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-UNPACK_INLINE __m512i unpack_load(const uint8_t *p, int vector) { return _mm512_loadu_si512(p + 64 * vector); }
+UNPACK_INLINE __m512i unpack_load(const uint8_t *p, int vector)
+{
+    return _mm512_loadu_si512(p + 64 * vector);
+}
 
 /* The quads of a block as unsigned codes, 16 rows a vector. */
 UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, __m512i table, __m512i q[8])
 {
-    const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4), bit4 = _mm512_set1_epi8(16),
-                  bits45 = _mm512_set1_epi8(48);
+    const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4),
+                  bit4 = _mm512_set1_epi8(16), bits45 = _mm512_set1_epi8(48);
     if (kernel == CPU_K8) {
         UNPACK_UNROLL
         for (int j = 0; j < 8; j++) q[j] = unpack_load(p, j);
@@ -27,7 +31,8 @@ UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, 
     }
     if (kernel == CPU_K2M || kernel == CPU_K3) {
         UNPACK_UNROLL
-        for (int j = 0; j < 8; j++) q[j] = _mm512_and_si512(_mm512_srli_epi16(unpack_load(p, j / 4), j % 4 * 2), low2);
+        for (int j = 0; j < 8; j++)
+            q[j] = _mm512_and_si512(_mm512_srli_epi16(unpack_load(p, j / 4), j % 4 * 2), low2);
         if (kernel == CPU_K3) {
             __m512i h = unpack_load(p, 2);
             UNPACK_UNROLL
@@ -67,8 +72,14 @@ UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, 
     }
 }
 
-UNPACK_INLINE __m512i unpack_i32(const uint8_t *p) { return _mm512_set1_epi32(*(const int32_t *)(const void *)p); }
-UNPACK_INLINE __m512 unpack_f32(const uint8_t *p) { return _mm512_set1_ps(*(const float *)(const void *)p); }
+UNPACK_INLINE __m512i unpack_i32(const uint8_t *p)
+{
+    return _mm512_set1_epi32(*(const int32_t *)(const void *)p);
+}
+UNPACK_INLINE __m512 unpack_f32(const uint8_t *p)
+{
+    return _mm512_set1_ps(*(const float *)(const void *)p);
+}
 
 /* Offset correction of the integer sum: -sum << shift. */
 UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *nsum)
@@ -87,7 +98,9 @@ UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *
 /* matmul_avx512.c: what AMX shares. */
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
 void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
-void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile, int height, int blocks, float *out);
-void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height, int blocks, float *out);
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales,
+                       const void *tile, int height, int blocks, float *out);
+void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
+                             int blocks, float *out);
 
 #endif

@@ -25,8 +25,9 @@ static void scores_of(const struct moe_route_params *p, const float *logits, flo
     for (int e = 0; e < p->experts; e++) score[e] /= sum;
 }
 
-/* Keep the experts of the best top_groups groups; the others' choice value becomes -inf. A group is as good as its best
- * expert, or as its two best together where a selection bias is in use (DeepSeek-V2 and V3 reports). */
+/* Keep the experts of the best top_groups groups; the others' choice value becomes -inf. A group is as good
+ * as its best expert, or as its two best together where a selection bias is in use (DeepSeek-V2 and V3
+ * reports). */
 static void limit_groups(const struct moe_route_params *p, float *choice)
 {
     int size = p->experts / p->groups;
@@ -35,8 +36,10 @@ static void limit_groups(const struct moe_route_params *p, float *choice)
     for (int g = 0; g < p->groups; g++) {
         float first = -INFINITY, second = -INFINITY;
         for (int e = g * size; e < (g + 1) * size; e++) {
-            if (choice[e] > first) second = first, first = choice[e];
-            else if (choice[e] > second) second = choice[e];
+            if (choice[e] > first)
+                second = first, first = choice[e];
+            else if (choice[e] > second)
+                second = choice[e];
         }
         value[g] = p->bias && size > 1 ? first + second : first;
     }
@@ -50,7 +53,8 @@ static void limit_groups(const struct moe_route_params *p, float *choice)
         if (!chosen[e / size]) choice[e] = -INFINITY;
 }
 
-static void route_row(const struct moe_route_params *p, const float *logits, float *score, float *choice, int32_t *ids, float *weights)
+static void route_row(const struct moe_route_params *p, const float *logits, float *score, float *choice,
+                      int32_t *ids, float *weights)
 {
     scores_of(p, logits, score);
     for (int e = 0; e < p->experts; e++) choice[e] = p->bias ? score[e] + p->bias[e] : score[e];
@@ -80,16 +84,17 @@ void moe_route_run(const void *params, const struct extents *extents, struct wor
     worker_range(w, (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), 1, &row, &end);
     float *score = p->work + (size_t)w->index * 2 * (size_t)p->experts;
     for (; row < end; row++)
-        route_row(p, p->logits + row * (size_t)p->stride, score, score + p->experts, p->ids + row * (size_t)p->top_k,
-                  p->weights + row * (size_t)p->top_k);
+        route_row(p, p->logits + row * (size_t)p->stride, score, score + p->experts,
+                  p->ids + row * (size_t)p->top_k, p->weights + row * (size_t)p->top_k);
 }
 
 /* ---- the experts' MLPs ---- */
 
-/* Pairs (row, choice) stand sorted by expert; a place is a position in that order. An expert's tiles begin at a slot, its
- * first place rounded up so that all experts have whole tiles of 16. Work memory:
+/* Pairs (row, choice) stand sorted by expert; a place is a position in that order. An expert's tiles begin at
+ * a slot, its first place rounded up so that all experts have whole tiles of 16. Work memory:
  *
- *     begin, slot i32[experts + 1] | row i32[places] | weight f32[places] | x acts, h acts [slots] | h f32[places][ffn] | a worker: …
+ *     begin, slot i32[experts + 1] | row i32[places] | weight f32[places] | activations of x, of h [slots]
+ *     h f32[places][ffn] | of each worker: scales, output tiles, gathered rows (or AMX panels)
  */
 struct layout {
     struct matmul_acts x, h;
@@ -129,7 +134,9 @@ static struct layout layout_of(const struct moe_mlp_params *p)
     l.hidden = take(&at, l.places * (size_t)p->gate[0].n * sizeof(float));
     l.own_at = at;
     /* scales and output tiles of two weights, and 16 gathered rows */
-    l.own = size_round_up(2 * (l.scales + MATMUL_OUT_FLOATS * sizeof(float)) + MATMUL_TILE * (size_t)p->gate[0].k * sizeof(float), MATMUL_ALIGN);
+    l.own = size_round_up(2 * (l.scales + MATMUL_OUT_FLOATS * sizeof(float)) +
+                              MATMUL_TILE * (size_t)p->gate[0].k * sizeof(float),
+                          MATMUL_ALIGN);
     l.own = ROSE_MAX(l.own, size_round_up(amx, MATMUL_ALIGN));
     return l;
 }
@@ -138,7 +145,8 @@ size_t moe_mlp_plan(struct moe_mlp_params *p, int workers)
 {
     p->amx = cpu_isa() == CPU_ISA_AMX && !p->deterministic;
     for (int e = 0; e < p->experts; e++)
-        p->amx = p->amx && matmul_amx_takes(&p->gate[e]) && matmul_amx_takes(&p->up[e]) && matmul_amx_takes(&p->down[e]);
+        p->amx = p->amx && matmul_amx_takes(&p->gate[e]) && matmul_amx_takes(&p->up[e]) &&
+                 matmul_amx_takes(&p->down[e]);
     struct layout l = layout_of(p);
     return l.own_at + (size_t)workers * l.own + MATMUL_ALIGN;
 }
@@ -174,7 +182,9 @@ static void sort_pairs(const struct run *r)
     for (int e = p->experts; e > 0; e--) r->begin[e] = r->begin[e - 1]; /* …and is moved back */
     r->begin[0] = 0;
     r->slot[0] = 0;
-    for (int e = 0; e < p->experts; e++) r->slot[e + 1] = r->slot[e] + (r->begin[e + 1] - r->begin[e] + MATMUL_TILE - 1) / MATMUL_TILE * MATMUL_TILE;
+    for (int e = 0; e < p->experts; e++)
+        r->slot[e + 1] =
+            r->slot[e] + (r->begin[e + 1] - r->begin[e] + MATMUL_TILE - 1) / MATMUL_TILE * MATMUL_TILE;
 }
 
 /* Does the expert run on AMX? Both products of its MLP do, or none. */
@@ -191,19 +201,23 @@ static inline uint8_t *amx_acts(const struct run *r, int e, const struct matmul_
 }
 
 /* One tile of an expert's activations, rows of x at stride, for the path that the expert takes. */
-static void prepare_tile(const struct run *r, int e, const struct matmul_acts *acts, const float *x, size_t stride, int32_t place, int height, int32_t k)
+static void prepare_tile(const struct run *r, int e, const struct matmul_acts *acts, const float *x,
+                         size_t stride, int32_t place, int height, int32_t k)
 {
     size_t at = (size_t)(place - r->begin[e]);
 #if defined(__x86_64__)
     if (on_amx(r, e)) {
-        matmul_amx_acts(x, stride, height, k, amx_acts(r, e, acts) + at * (size_t)((k + CPU_BLOCK - 1) / CPU_BLOCK) * MATMUL_AMX_ROW_BYTES);
+        matmul_amx_acts(x, stride, height, k,
+                        amx_acts(r, e, acts) +
+                            at * (size_t)((k + CPU_BLOCK - 1) / CPU_BLOCK) * MATMUL_AMX_ROW_BYTES);
         return;
     }
 #endif
     matmul_acts_tile(acts, r->kernels, x, stride, (size_t)r->slot[e] + at, height, k);
 }
 
-/* Every tile of every expert, dealt out to the workers in turn: activations of x (gathered) or of the hidden rows. */
+/* Every tile of every expert, dealt out to the workers in turn: activations of x (gathered) or of the hidden
+ * rows. */
 static void prepare(const struct run *r, bool hidden)
 {
     const struct moe_mlp_params *p = r->p;
@@ -214,10 +228,13 @@ static void prepare(const struct run *r, bool hidden)
             int32_t left = r->begin[e + 1] - place;
             int height = on_amx(r, e) ? ROSE_MIN(MATMUL_TILE, left) : matmul_tile_height(left);
             if (turn == r->w->index) {
-                if (hidden) prepare_tile(r, e, &r->h, r->hidden + (size_t)place * ffn, ffn, place, height, (int32_t)ffn);
+                if (hidden)
+                    prepare_tile(r, e, &r->h, r->hidden + (size_t)place * ffn, ffn, place, height,
+                                 (int32_t)ffn);
                 else {
                     for (int i = 0; i < height; i++)
-                        memcpy(r->gathered + (size_t)i * k, p->x + (size_t)r->row[place + i] * (size_t)p->x_stride, k * sizeof(float));
+                        memcpy(r->gathered + (size_t)i * k,
+                               p->x + (size_t)r->row[place + i] * (size_t)p->x_stride, k * sizeof(float));
                     prepare_tile(r, e, &r->x, r->gathered, k, place, height, (int32_t)k);
                 }
             }
@@ -226,12 +243,15 @@ static void prepare(const struct run *r, bool hidden)
         }
 }
 
-static void finish_hidden(const struct run *r, int e, size_t group, int32_t place, int rows, const float *out, const float *up)
+static void finish_hidden(const struct run *r, int e, size_t group, int32_t place, int rows, const float *out,
+                          const float *up)
 {
     const struct moe_mlp_params *p = r->p;
     size_t ffn = (size_t)p->gate[0].n, first = group * CPU_GROUP, bias = (size_t)e * ffn + first;
-    struct matmul_finish finish = {p->gate_bias ? p->gate_bias + bias : NULL, p->up_bias ? p->up_bias + bias : NULL, p->activation, false, 1.0f};
-    r->kernels->finish(&finish, out, up, rows, (int)ROSE_MIN((size_t)CPU_GROUP, ffn - first), r->hidden + (size_t)place * ffn + first, ffn);
+    struct matmul_finish finish = {p->gate_bias ? p->gate_bias + bias : NULL,
+                                   p->up_bias ? p->up_bias + bias : NULL, p->activation, false, 1.0f};
+    r->kernels->finish(&finish, out, up, rows, (int)ROSE_MIN((size_t)CPU_GROUP, ffn - first),
+                       r->hidden + (size_t)place * ffn + first, ffn);
 }
 
 /* Rows go to different places, each with its own weight. */
@@ -240,10 +260,12 @@ static void finish_down(const struct run *r, int e, size_t group, int32_t place,
     const struct moe_mlp_params *p = r->p;
     size_t n = (size_t)p->down[0].n, first = group * CPU_GROUP;
     int cols = (int)ROSE_MIN((size_t)CPU_GROUP, n - first);
-    struct matmul_finish finish = {p->down_bias ? p->down_bias + (size_t)e * n + first : NULL, NULL, MATMUL_LINEAR, true, 1.0f};
+    struct matmul_finish finish = {p->down_bias ? p->down_bias + (size_t)e * n + first : NULL, NULL,
+                                   MATMUL_LINEAR, true, 1.0f};
     for (int i = 0; i < rows; i++) {
         finish.alpha = r->weight[place + i];
-        r->kernels->finish(&finish, out + i * CPU_GROUP, NULL, 1, cols, p->y + (size_t)r->row[place + i] * (size_t)p->y_stride + first, 0);
+        r->kernels->finish(&finish, out + i * CPU_GROUP, NULL, 1, cols,
+                           p->y + (size_t)r->row[place + i] * (size_t)p->y_stride + first, 0);
     }
 }
 
@@ -266,12 +288,13 @@ static void amx_down(void *context, size_t group, int32_t row, int rows, const f
     finish_down(a->r, a->expert, group, a->r->begin[a->expert] + row, rows, out);
 }
 
-static void run_amx(const struct run *r, int e, const struct matmul_acts *acts, const struct cpu_weight *weight, const struct cpu_weight *up,
-                    size_t from, size_t to)
+static void run_amx(const struct run *r, int e, const struct matmul_acts *acts,
+                    const struct cpu_weight *weight, const struct cpu_weight *up, size_t from, size_t to)
 {
     struct amx_expert context = {r, e};
-    matmul_amx_run(&(struct matmul_amx_job){weight, up, from, to, amx_acts(r, e, acts), r->begin[e + 1] - r->begin[e],
-                                            r->scratch, up ? amx_hidden : amx_down, &context});
+    matmul_amx_run(&(struct matmul_amx_job){weight, up, from, to, amx_acts(r, e, acts),
+                                            r->begin[e + 1] - r->begin[e], r->scratch,
+                                            up ? amx_hidden : amx_down, &context});
 }
 #endif
 
@@ -312,7 +335,8 @@ static void down(const struct run *r)
     worker_range(r->w, cpu_weight_groups(&p->down[0]), 1, &from, &to);
     size_t col = from * CPU_GROUP, end = ROSE_MIN(to * CPU_GROUP, n);
     if (!p->accumulate && col < end)
-        for (size_t row = 0; row < r->rows; row++) memset(p->y + row * (size_t)p->y_stride + col, 0, (end - col) * sizeof(float));
+        for (size_t row = 0; row < r->rows; row++)
+            memset(p->y + row * (size_t)p->y_stride + col, 0, (end - col) * sizeof(float));
     for (int e = 0; e < p->experts && from < to; e++) {
         if (r->begin[e] == r->begin[e + 1]) continue;
 #if defined(__x86_64__)
@@ -325,7 +349,8 @@ static void down(const struct run *r)
             matmul_expand(r->kernels, &p->down[e], g, r->scales[0]);
             for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
                 int height = matmul_tile_height(r->begin[e + 1] - place);
-                matmul_products(&r->h, r->kernels, &p->down[e], g, r->scales[0], (size_t)(r->slot[e] + place - r->begin[e]), height, r->out[0]);
+                matmul_products(&r->h, r->kernels, &p->down[e], g, r->scales[0],
+                                (size_t)(r->slot[e] + place - r->begin[e]), height, r->out[0]);
                 finish_down(r, e, g, place, height, r->out[0]);
                 place += height;
             }
@@ -337,7 +362,12 @@ void moe_mlp_run(const void *params, const struct extents *extents, struct worke
 {
     const struct moe_mlp_params *p = params;
     struct layout l = layout_of(p);
-    struct run r = {.p = p, .kernels = matmul_kernels(), .w = w, .rows = (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), .x = l.x, .h = l.h};
+    struct run r = {.p = p,
+                    .kernels = matmul_kernels(),
+                    .w = w,
+                    .rows = (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)),
+                    .x = l.x,
+                    .h = l.h};
     if (!r.rows) return;
     uint8_t *work = (uint8_t *)(((uintptr_t)p->work + MATMUL_ALIGN - 1) / MATMUL_ALIGN * MATMUL_ALIGN);
     r.begin = (int32_t *)(void *)(work + l.begin);

@@ -25,12 +25,12 @@ struct moe_route_params {
 void moe_route_run(const void *params, const struct extents *extents, struct worker *w);
 
 struct moe_mlp_params {
-    const int32_t *ids;   /* [rows, top_k]; an id outside [0, experts) is skipped */
-    const float *weights; /* [rows, top_k] */
-    const float *x;       /* [rows, k] */
-    float *y;             /* [rows, n] */
-    void *work;           /* moe_mlp_plan says how many bytes */
-    const struct cpu_weight *gate, *up, *down; /* [experts], alive as long as the program */
+    const int32_t *ids;                           /* [rows, top_k]; an id outside [0, experts) is skipped */
+    const float *weights;                         /* [rows, top_k] */
+    const float *x;                               /* [rows, k] */
+    float *y;                                     /* [rows, n] */
+    void *work;                                   /* moe_mlp_plan says how many bytes */
+    const struct cpu_weight *gate, *up, *down;    /* [experts], alive as long as the program */
     const float *gate_bias, *up_bias, *down_bias; /* [experts, n] or NULL */
     int32_t x_stride, y_stride, experts, top_k, rows_extent, max_rows;
     enum matmul_activation activation;
@@ -40,7 +40,8 @@ struct moe_mlp_params {
 };
 /* Last step of recording: choose the path. Returns the bytes of work memory for a team of `workers`. */
 size_t moe_mlp_plan(struct moe_mlp_params *p, int workers);
-/* y = [y +] alpha * sum over a row's experts, in rising order of the expert, of weight * down(activation(gate x) * up x). */
+/* y = [y +] alpha * sum over a row's experts, in rising order of the expert, of weight * down(activation(gate
+ * x) * up x). */
 void moe_mlp_run(const void *params, const struct extents *extents, struct worker *w);
 
 #endif

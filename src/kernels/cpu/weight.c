@@ -11,8 +11,10 @@ enum { ROWS = CPU_GROUP, VECTOR = 64 };
 #endif
 
 /* IQ4_NL's and MXFP4's values + 128 (MXFP4: doubled, the scale is halved). */
-static const uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
-static const uint8_t mxfp4_table[16] = {128, 129, 130, 131, 132, 134, 136, 140, 128, 127, 126, 125, 124, 122, 120, 116};
+static const uint8_t iq4_table[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241};
+static const uint8_t mxfp4_table[16] = {128, 129, 130, 131, 132, 134, 136, 140,
+                                        128, 127, 126, 125, 124, 122, 120, 116};
 
 static const struct cpu_format formats[DTYPE_COUNT] = {
     [DTYPE_F32] = {CPU_F32, CPU_SCALES_NONE, 1, 0, 2048, -1, 32, false, NULL},
@@ -41,7 +43,8 @@ const struct cpu_format *cpu_format(enum dtype dtype)
 bool cpu_weight_init(enum dtype dtype, int64_t n, int64_t k, const void *data, struct cpu_weight *out)
 {
     const struct cpu_format *f = cpu_format(dtype);
-    if (!f || n <= 0 || k <= 0 || n > INT32_MAX - 16 || k > INT32_MAX - 32 || k % dtype_info(dtype)->block) return false;
+    if (!f || n <= 0 || k <= 0 || n > INT32_MAX - 16 || k > INT32_MAX - 32 || k % dtype_info(dtype)->block)
+        return false;
     size_t blocks = ((size_t)k + CPU_BLOCK - 1) / CPU_BLOCK;
     size_t scales = size_round_up(blocks / (size_t)f->blocks * (size_t)f->scale_bytes, VECTOR);
     size_t group = scales + blocks * (size_t)f->code_bytes, total;
@@ -58,11 +61,15 @@ static inline uint32_t load32(const uint8_t *p)
     memcpy(&v, p, 4);
     return v;
 }
-static inline void store32(uint8_t *p, uint32_t v) { memcpy(p, &v, 4); }
+static inline void store32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
+}
 
-#define EACH_BYTE(mask) ((mask) * 0x01010101u)
+#define EACH_BYTE(mask) ((mask)*0x01010101u)
 
-/* Quads of one row to (store) and from (fetch) the vectors of a block; p is the row's dword in the block's first vector. */
+/* Quads of one row to (store) and from (fetch) the vectors of a block; p is the row's dword in the block's
+ * first vector. */
 INLINE void store_low_nibbles(uint8_t *p, const uint32_t q[8])
 {
     UNROLL
@@ -137,7 +144,8 @@ static void fetch_quads(const struct cpu_format *f, const uint8_t *p, uint32_t q
     default:
         fetch_low_nibbles(p, q);
         if (f->kernel == CPU_K6)
-            for (int j = 0; j < 8; j++) q[j] |= (load32(p + (4 + j / 4) * VECTOR) >> (j % 4 * 2) & EACH_BYTE(3u)) << 4;
+            for (int j = 0; j < 8; j++)
+                q[j] |= (load32(p + (4 + j / 4) * VECTOR) >> (j % 4 * 2) & EACH_BYTE(3u)) << 4;
         else if (f->kernel == CPU_K5 || f->kernel == CPU_K5M)
             for (int j = 0; j < 8; j++) q[j] |= (load32(p + 4 * VECTOR) >> j & EACH_BYTE(1u)) << 4;
         break;
@@ -264,11 +272,15 @@ INLINE void pack_scales(enum dtype dtype, const uint8_t *b, uint8_t *record, int
 /* Blocks of 32 in a block of the file. */
 INLINE int dtype_blocks(enum dtype dtype)
 {
-    return dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K || dtype == DTYPE_Q6_K || dtype == DTYPE_IQ4_XS ? 8 : 1;
+    return dtype == DTYPE_Q2_K || dtype == DTYPE_Q3_K || dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K ||
+                   dtype == DTYPE_Q6_K || dtype == DTYPE_IQ4_XS
+               ? 8
+               : 1;
 }
 
 /* Format and kernel are constants where this is inlined. */
-INLINE void pack_blocks(const struct cpu_weight *w, enum dtype dtype, enum cpu_kernel kernel, const uint8_t *src, uint8_t *group, int row)
+INLINE void pack_blocks(const struct cpu_weight *w, enum dtype dtype, enum cpu_kernel kernel,
+                        const uint8_t *src, uint8_t *group, int row)
 {
     const struct cpu_format *f = w->format;
     size_t bytes = dtype_info(dtype)->bytes;
@@ -285,7 +297,8 @@ INLINE void pack_blocks(const struct cpu_weight *w, enum dtype dtype, enum cpu_k
     }
 }
 
-static void pack_row(const struct cpu_weight *w, enum dtype dtype, const uint8_t *src, uint8_t *group, int row)
+static void pack_row(const struct cpu_weight *w, enum dtype dtype, const uint8_t *src, uint8_t *group,
+                     int row)
 {
 #define FORMAT(dtype, kernel) \
     case dtype: pack_blocks(w, dtype, kernel, src, group, row); break
@@ -325,7 +338,8 @@ static void pack_floats(const struct cpu_weight *w, const uint8_t *src, uint8_t 
     }
 }
 
-void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data, size_t begin, size_t end)
+void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data,
+                     size_t begin, size_t end)
 {
     size_t row_bytes = dtype_row_bytes(dtype, (size_t)w->k);
     bool padded = w->format->kernel >= CPU_KERNELS && w->k % CPU_BLOCK;
@@ -335,8 +349,10 @@ void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *s
         if (rows < ROWS || padded) memset(group, 0, w->group_bytes);
         for (int r = 0; r < rows; r++) {
             const uint8_t *src = (const uint8_t *)source + (g * ROWS + (size_t)r) * row_bytes;
-            if (w->format->kernel >= CPU_KERNELS) pack_floats(w, src, group, r);
-            else pack_row(w, dtype, src, group, r);
+            if (w->format->kernel >= CPU_KERNELS)
+                pack_floats(w, src, group, r);
+            else
+                pack_row(w, dtype, src, group, r);
         }
     }
 }
@@ -365,7 +381,8 @@ static float half_e8m0(uint8_t e)
 }
 
 /* Scale and min of row `r` for columns 16h…16h+15 of block b. */
-static void scale_at(const struct cpu_format *f, const uint8_t *scales, int b, int h, int r, float *s, float *m)
+static void scale_at(const struct cpu_format *f, const uint8_t *scales, int b, int h, int r, float *s,
+                     float *m)
 {
     const uint8_t *p = scales + (size_t)(b / f->blocks) * (size_t)f->scale_bytes;
     int g = b % f->blocks;
@@ -407,7 +424,8 @@ void cpu_weight_expand_scales(const struct cpu_format *f, const uint8_t *src, in
 static void float_row(const struct cpu_weight *w, const uint8_t *group, int r, float *out)
 {
     for (int32_t i = 0; i < w->k; i++) {
-        size_t at = w->format->kernel == CPU_BF16 ? (size_t)(i / 2 * ROWS + r) * 2 + (size_t)(i % 2) : (size_t)i * ROWS + (size_t)r;
+        size_t at = w->format->kernel == CPU_BF16 ? (size_t)(i / 2 * ROWS + r) * 2 + (size_t)(i % 2)
+                                                  : (size_t)i * ROWS + (size_t)r;
         uint16_t h;
         if (w->format->kernel == CPU_F32) {
             memcpy(&out[i], group + 4 * at, 4);

@@ -1,12 +1,15 @@
-/* Weights as the CPU products want them: 16 out-features side by side, so that a vector lane is an out-feature.
+/* Weights as the CPU products want them: 16 out-features side by side, so that a vector lane is an
+ * out-feature.
  *
- * A weight [n, k] is ceil(n / 16) groups of 16 rows (missing rows are zero), each group one contiguous run of memory:
+ * A weight [n, k] is ceil(n / 16) groups of 16 rows (missing rows are zero), each group one contiguous run of
+ * memory:
  *
  *     group    | scales of all blocks, padded to 64 | codes of block 0 | codes of block 1 | …
  *
- * A block is 16 rows x 32 columns of codes, small unsigned integers. A quad is columns 4j…4j+3 of the block (j < 8); a
- * 64-byte vector holds one quad a row (byte 4r + b: row r, column 4j + b), what vpdpbusd multiplies with a broadcast quad
- * of activations. Stored bits (v, j vectors and quads; every vector is 64 bytes with the quads' byte order):
+ * A block is 16 rows x 32 columns of codes, small unsigned integers. A quad is columns 4j…4j+3 of the block
+ * (j < 8); a 64-byte vector holds one quad a row (byte 4r + b: row r, column 4j + b), what vpdpbusd
+ * multiplies with a broadcast quad of activations. Stored bits (v, j vectors and quads; every vector is 64
+ * bytes with the quads' byte order):
  *
  *     8 bits   vector j: quad j
  *     4 bits   vector j < 4: low nibble quad j, high nibble quad j + 4
@@ -15,8 +18,9 @@
  *     2 bits   vector v < 2: bits 2t, 2t+1 are quad 4v + t
  *     3 bits   as 2 bits, then one vector: bit j is the third bit of quad j
  *
- * The value is scale * (code - offset) + min, with scale and min per row and 32 or 16 columns. Scales stand in the
- * format's own precision, a record of 16 rows at a time (enum cpu_scales). Float formats have no scales:
+ * The value is scale * (code - offset) + min, with scale and min per row and 32 or 16 columns. Scales stand
+ * in the format's own precision, a record of 16 rows at a time (enum cpu_scales). Float formats have no
+ * scales:
  *
  *     F32, F16   [k][16]        BF16   [k / 2][16][2]        k padded to 32 with zeros
  */
@@ -80,20 +84,34 @@ struct cpu_weight {
 };
 /* Fill *out; false when the format cannot hold [n, k] or its size overflows. data may be NULL. */
 bool cpu_weight_init(enum dtype dtype, int64_t n, int64_t k, const void *data, struct cpu_weight *out);
-static inline size_t cpu_weight_groups(const struct cpu_weight *w) { return ((size_t)w->n + CPU_GROUP - 1) / CPU_GROUP; }
-static inline int cpu_weight_blocks(const struct cpu_weight *w) { return (w->k + CPU_BLOCK - 1) / CPU_BLOCK; }
+static inline size_t cpu_weight_groups(const struct cpu_weight *w)
+{
+    return ((size_t)w->n + CPU_GROUP - 1) / CPU_GROUP;
+}
+static inline int cpu_weight_blocks(const struct cpu_weight *w)
+{
+    return (w->k + CPU_BLOCK - 1) / CPU_BLOCK;
+}
 /* false on overflow of 63 bits; cannot happen after a successful init. */
-static inline size_t cpu_weight_bytes(const struct cpu_weight *w) { return cpu_weight_groups(w) * w->group_bytes; }
+static inline size_t cpu_weight_bytes(const struct cpu_weight *w)
+{
+    return cpu_weight_groups(w) * w->group_bytes;
+}
 
-/* Pack groups [begin, end) from rows as in the file (source: [n, k] of dtype) to data (the whole weight's memory). */
-void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data, size_t begin, size_t end);
+/* Pack groups [begin, end) from rows as in the file (source: [n, k] of dtype) to data (the whole weight's
+ * memory). */
+void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data,
+                     size_t begin, size_t end);
 /* Row r as float32 [k], bit-equal to dtype_decode of the file's row. */
 void cpu_weight_row(const struct cpu_weight *w, int32_t row, float *out);
 
 /* Floats that cpu_weight_expand_scales writes a block: 16 scales and mins per group of columns. */
-static inline int cpu_format_scale_floats(const struct cpu_format *f) { return 16 * (CPU_BLOCK / f->group) * (f->min ? 2 : 1); }
-/* A group's scales as float32, exact. A block has S[16] (M[16]) with groups of 32 columns, S0[16] S1[16] (M0[16] M1[16])
- * with 16: value = S * (code - offset) + M. src: the group's first record. */
+static inline int cpu_format_scale_floats(const struct cpu_format *f)
+{
+    return 16 * (CPU_BLOCK / f->group) * (f->min ? 2 : 1);
+}
+/* A group's scales as float32, exact. A block has S[16] (M[16]) with groups of 32 columns, S0[16] S1[16]
+ * (M0[16] M1[16]) with 16: value = S * (code - offset) + M. src: the group's first record. */
 void cpu_weight_expand_scales(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
 
 #endif
