@@ -20,16 +20,17 @@ WARN     := -Wall -Wextra -Werror -Wvla -Wstrict-prototypes -Wmissing-prototypes
 CPPFLAGS := -Iinclude -Isrc -D_FILE_OFFSET_BITS=64
 CFLAGS    = -std=c17 $(OPT) $(WARN) -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -MMD -MP $(CFLAGS_EXTRA)
 LDLIBS   := -lpthread -ldl -lm
+GUARD := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 ifeq ($(SAN),address)
   CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
-  LDFLAGS      += -fsanitize=address,undefined
+  LDFLAGS      += -fsanitize=address,undefined $(GUARD)
 else ifeq ($(SAN),fuzz)
   # clang: as address, and with the counters that libFuzzer follows
   CFLAGS_EXTRA += -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
-  LDFLAGS      += -fsanitize=address,undefined
+  LDFLAGS      += -fsanitize=address,undefined $(GUARD)
 else ifeq ($(SAN),thread)
   CFLAGS_EXTRA += -fsanitize=thread -DROSE_GUARD
-  LDFLAGS      += -fsanitize=thread
+  LDFLAGS      += -fsanitize=thread $(GUARD)
 endif
 
 ARCH := $(shell $(CC) -dumpmachine | cut -d- -f1)
@@ -150,6 +151,14 @@ $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(call libraries,$(FUZZ_DIRS))
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $< -o $@ $(LDFLAGS) -fsanitize=fuzzer -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
 	    $(foreach d,$(FUZZ_DIRS),$(LIBS_$(d))) $(LDLIBS)
+
+# --- bench/bench_*.c: each measures against this machine's limits in the same run ---------------------------------
+BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/bench_*.c))
+$(BUILD)/bench/%: bench/%.c $(call libraries,ops $(USE_ops))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+bench: $(BENCHES)
+	@for b in $(BENCHES); do echo "== $$b"; $$b || exit 1; done
 
 check test:
 	scripts/check

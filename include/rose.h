@@ -123,6 +123,9 @@ enum {
 /* At most capacity ids go to `ids`; *count is how many there are (call again with more room when larger). */
 enum rose_status rose_tokenize(const struct rose_engine *engine, const char *text, size_t bytes, int flags, int32_t *ids, size_t capacity, size_t *count,
                                struct rose_error *err);
+/* The ids that a chat request (the JSON object of rose_render) has as its prompt. */
+enum rose_status rose_tokenize_chat(const struct rose_engine *engine, const char *input, size_t input_bytes, int32_t *ids, size_t capacity, size_t *count,
+                                    struct rose_error *err);
 enum { ROSE_DETOKENIZE_SKIP_SPECIAL = 1 };
 /* At most capacity bytes go to `text` (no NUL); *bytes is the whole length. */
 enum rose_status rose_detokenize(const struct rose_engine *engine, const int32_t *ids, size_t count, int flags, char *text, size_t capacity, size_t *bytes,
@@ -131,7 +134,8 @@ enum rose_status rose_detokenize(const struct rose_engine *engine, const int32_t
 const char *rose_token_text(const struct rose_engine *engine, int32_t id, size_t *bytes);
 
 /* Render the chat template. `input` is a JSON object: messages, tools, documents, add_generation_prompt (default true here as in
- * every chat request) and any further variables. Text as with rose_detokenize. */
+ * every chat request) and any further variables. "continue_final_message": true ends the text right behind the last message's
+ * content, so that the model goes on with it. Text as with rose_detokenize. */
 enum rose_status rose_render(const struct rose_engine *engine, const char *input, size_t input_bytes, char *text, size_t capacity, size_t *bytes,
                              struct rose_error *err);
 /* The same for a template text alone, without an engine. file names it in errors. */
@@ -263,6 +267,16 @@ struct rose_stats {
     struct rose_histogram ttft, inter_token, end_to_end, step_time, queue_time;
 };
 void rose_engine_stats(const struct rose_engine *engine, struct rose_stats *out);
+
+/* One step: how many tokens of prompts and how many decoding sequences its batch had. */
+struct rose_step {
+    uint64_t index; /* from 1 */
+    int prefill_rows, decode_rows;
+    float seconds;
+};
+enum { ROSE_STEPS_KEPT = 256 };
+/* The latest steps with an index above `after`, oldest first, at most n; returns how many. */
+size_t rose_engine_steps(const struct rose_engine *engine, uint64_t after, struct rose_step *steps, size_t n);
 /* Take no new requests; running ones go on. */
 void rose_engine_drain(struct rose_engine *engine);
 

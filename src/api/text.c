@@ -140,81 +140,68 @@ void text_copy_out(struct str from, char *to, size_t capacity, size_t *bytes)
     *bytes = from.n;
 }
 
-/* A variable the input did not name. */
-static void add_default(const struct json *input, struct json *all, const char *name, struct json value)
+/* The model's special tokens, which templates print; what the input names stays. */
+static enum rose_status add_tokens(const struct text *t, struct arena *a, const struct json *input, bool prompt, const struct json **out, struct rose_error *err)
 {
-    if (json_get(input, name)) return;
-    value.offset = 0;
-    all->members[all->count++] = (struct json_member){str_of(name), value};
+    const struct { const char *name; const char *value; } tokens[] = {{"bos_token", t->bos}, {"eos_token", t->eos}, {"pad_token", t->pad}, {"unk_token", t->unk}};
+    struct json *all = ARENA_NEW(a, struct json);
+    struct json_member *members = ARENA_ARRAY(a, struct json_member, input->count + ROSE_COUNT(tokens) + 1);
+    if (!all || !members) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (input->count) memcpy(members, input->members, input->count * sizeof *members);
+    *all = (struct json){.type = JSON_OBJECT, .members = members, .count = input->count};
+    for (size_t i = 0; i < ROSE_COUNT(tokens); i++)
+        if (*tokens[i].value && !json_get(input, tokens[i].name))
+            members[all->count++] = (struct json_member){str_of(tokens[i].name), {.type = JSON_STRING, .string = str_of(tokens[i].value)}};
+    if (prompt && !json_get(input, "add_generation_prompt"))
+        members[all->count++] = (struct json_member){STR("add_generation_prompt"), {.type = JSON_TRUE}};
+    *out = all;
+    return ROSE_OK;
 }
 
-static struct json text_value(const char *s) { return (struct json){.type = JSON_STRING, .string = str_of(s)}; }
-
-/* Drop members of messages that are null, as transformers does not pass them: templates test `is defined`. */
-static void drop_nulls(struct json *message)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < message->count; i++)
-        if (message->members[i].value.type != JSON_NULL || str_is(message->members[i].key, "content")) message->members[kept++] = message->members[i];
-    message->count = kept;
-}
-
-static enum rose_status variables(const struct text *t, struct arena *a, const struct json *input, const struct json **out, struct rose_error *err)
+static enum rose_status check_messages(const struct json *input, struct rose_error *err)
 {
     const struct json *messages = json_get(input, "messages");
     if (!json_is(messages, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "\"messages\" must be a list of messages, each with a role and content");
     if (!messages->count) return status_set(err, ROSE_INVALID, "\"messages\" is empty: there must be at least one message");
     for (uint32_t i = 0; i < messages->count; i++) {
         if (messages->items[i].type != JSON_OBJECT) return status_set(err, ROSE_INVALID, "\"messages\"[%u] must be an object with a role and content", i);
-        if (json_get(&messages->items[i], "role") && !json_is(json_get(&messages->items[i], "role"), JSON_STRING))
-            return status_set(err, ROSE_INVALID, "\"messages\"[%u].role must be a string", i);
-        drop_nulls(&messages->items[i]);
+        if (!json_is(json_get(&messages->items[i], "role"), JSON_STRING)) return status_set(err, ROSE_INVALID, "\"messages\"[%u].role must be a string", i);
     }
-    struct json *all = ARENA_NEW(a, struct json);
-    if (!all) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    *all = (struct json){.type = JSON_OBJECT, .members = ARENA_ARRAY(a, struct json_member, input->count + 8)};
-    if (!all->members) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    memcpy(all->members, input->members, input->count * sizeof *input->members);
-    all->count = input->count;
-    if (t) {
-        if (*t->bos) add_default(input, all, "bos_token", text_value(t->bos));
-        if (*t->eos) add_default(input, all, "eos_token", text_value(t->eos));
-        if (*t->pad) add_default(input, all, "pad_token", text_value(t->pad));
-        if (*t->unk) add_default(input, all, "unk_token", text_value(t->unk));
-    }
-    add_default(input, all, "tools", (struct json){.type = JSON_NULL});
-    add_default(input, all, "documents", (struct json){.type = JSON_NULL});
-    add_default(input, all, "add_generation_prompt", (struct json){.type = JSON_TRUE});
-    *out = all;
     return ROSE_OK;
 }
 
-static enum rose_status render(const struct text *t, const struct template *template, struct str input, struct template_output *out, struct rose_error *err)
+static enum rose_status parse_input(struct arena *a, struct str input, const struct json **out, struct rose_error *err)
+{
+    enum rose_status s = json_parse(a, NULL, input, out, err);
+    if (s != ROSE_OK) return s == ROSE_FORMAT ? ROSE_INVALID : s;
+    if ((*out)->type != JSON_OBJECT) return status_set(err, ROSE_INVALID, "the input must be a JSON object with \"messages\"");
+    return ROSE_OK;
+}
+
+/* request: the chat is about to be answered, so that there must be messages and the answer's beginning is prompted for. */
+static enum rose_status render(const struct text *t, struct str input, bool request, struct template_output *out, struct rose_error *err)
 {
     struct arena a;
+    const struct json *json = NULL;
     arena_init(&a, (size_t)256 << 20);
-    const struct json *json = NULL, *all = NULL;
     *out = (struct template_output){0};
-    enum rose_status s = json_parse(&a, NULL, input, &json, err);
-    if (s != ROSE_OK) s = s == ROSE_FORMAT ? ROSE_INVALID : s;
-    else if (json->type != JSON_OBJECT) s = status_set(err, ROSE_INVALID, "the input must be a JSON object with \"messages\"");
-    if (s == ROSE_OK) s = variables(t, &a, json, &all, err);
-    if (s == ROSE_OK) s = template_render(template, all, NULL, out, err);
+    enum rose_status s = ROSE_OK;
+    if (!t->chat_template)
+        s = status_set(err, ROSE_UNSUPPORTED, "the model has no chat template; give one with --chat-template FILE, or send a plain prompt (--raw)");
+    if (s == ROSE_OK) s = parse_input(&a, input, &json, err);
+    if (s == ROSE_OK && request) s = check_messages(json, err);
+    if (s == ROSE_OK) s = add_tokens(t, &a, json, request, &json, err);
+    if (s == ROSE_OK) s = template_render(t->chat_template, json, &(struct template_options){.as_transformers = true}, out, err);
     arena_free(&a);
     return s;
 }
 
-enum rose_status text_render(const struct text *t, struct str input, struct template_output *out, struct rose_error *err)
-{
-    if (!t->chat_template)
-        return status_set(err, ROSE_UNSUPPORTED, "the model has no chat template; give one with --chat-template FILE, or send a plain prompt (--raw)");
-    return render(t, t->chat_template, input, out, err);
-}
+enum rose_status text_render(const struct text *t, struct str input, struct template_output *out, struct rose_error *err) { return render(t, input, false, out, err); }
 
 enum rose_status text_encode_chat(const struct text *t, struct str input, size_t limit, struct token_ids *out, struct rose_error *err)
 {
     struct template_output rendered;
-    ROSE_TRY(text_render(t, input, &rendered, err));
+    ROSE_TRY(render(t, input, true, &rendered, err));
     struct tokenizer_segment *segments = calloc(rendered.count ? rendered.count : 1, sizeof *segments);
     enum rose_status s = segments ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (size_t i = 0; segments && i < rendered.count; i++) {
@@ -229,15 +216,21 @@ enum rose_status text_encode_chat(const struct text *t, struct str input, size_t
     return s;
 }
 
+/* The input is the template's whole world: nothing is added or left out but what transformers does to messages. */
 enum rose_status rose_render_template(const char *source, size_t source_bytes, const char *file, const char *input, size_t input_bytes, char *to, size_t capacity,
                                       size_t *bytes, struct rose_error *err)
 {
     struct template *template;
-    struct template_output out;
+    struct template_output out = {0};
+    struct arena a;
+    const struct json *json = NULL;
     ROSE_TRY(template_parse((struct str){source, source_bytes}, file, &template, err));
-    enum rose_status s = render(NULL, template, (struct str){input, input_bytes}, &out, err);
+    arena_init(&a, (size_t)256 << 20);
+    enum rose_status s = parse_input(&a, (struct str){input, input_bytes}, &json, err);
+    if (s == ROSE_OK) s = template_render(template, json, &(struct template_options){.as_transformers = true}, &out, err);
     if (s == ROSE_OK) text_copy_out(strbuf_str(&out.text), to, capacity, bytes);
-    if (s == ROSE_OK) template_output_free(&out);
+    template_output_free(&out);
+    arena_free(&a);
     template_free(template);
     return s;
 }

@@ -11,6 +11,7 @@
 CLI_DECLARE(run);
 CLI_DECLARE(tokenize);
 CLI_DECLARE(bench);
+CLI_DECLARE(serve);
 int cli_render_command(const struct cli_command *self, int argc, char **argv);
 size_t cli_render_options(const struct option **options);
 
@@ -26,12 +27,19 @@ size_t cli_render_options(const struct option **options);
 
 #define CLI_RENDER_COMMAND                                                                                                                           \
     {"render", "MODEL | --template FILE [INPUT.json]", "What a chat template makes of messages.",                                                    \
-     "The input is a JSON object: messages, tools, documents, add_generation_prompt (default true) and any\nfurther variables. Without a file, or "  \
+     "The input is a JSON object: messages, tools, documents, add_generation_prompt and any further\nvariables. Without a file, or "  \
      "with -, it is read from standard input.\n",                                                                                                    \
      cli_render_command, cli_render_options}
 
 #define CLI_BENCH_COMMAND                                                                                                                            \
     {"bench", "MODEL", "Throughput and latency of a model.", "Rates are totals over the batch. Prompts are random tokens, different in every round.\n", \
      cli_bench, cli_bench_options}
+
+#define CLI_SERVE_COMMAND                                                                                                                            \
+    {"serve", "MODEL [MODEL...]", "Models behind HTTP: OpenAI and Anthropic interfaces, metrics, a page.",                                           \
+     "POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/messages/count_tokens, /tokenize, /detokenize;\n"                               \
+     "GET /v1/models, /health, /metrics, /version, and the page at /. A peer that closes its side counts as gone.\nSIGTERM: no new requests, "      \
+     "those under way may end; a second one stops at once.\n",                                                                                      \
+     cli_serve, cli_serve_options}
 
 #endif

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/guard.h"
 #include "engine/engine.h"
 
 static void observe(struct rose_histogram *h, double seconds)
@@ -93,7 +94,10 @@ static void text_event(struct engine *e, struct sequence *s, struct str text)
 static void flush_text(struct engine *e, struct sequence *s)
 {
     struct str text = {"", 0}, show;
-    if (token_stream_end(&s->stream, &text, NULL) == ROSE_OK && text.n) {
+    guard_leave();
+    enum rose_status status = token_stream_end(&s->stream, &text, NULL);
+    guard_enter();
+    if (status == ROSE_OK && text.n) {
         int hit = stops_add(&s->stops, text, &show);
         text_event(e, s, show);
         if (hit >= 0) {
@@ -141,7 +145,10 @@ static void take_token(struct engine *e, struct sequence *s, const struct sample
     struct str text = {"", 0}, show = {"", 0};
     int hit = -1;
     if (!end) {
-        if (token_stream_add(&s->stream, (uint32_t)out->token, &text, &err) != ROSE_OK) {
+        guard_leave(); /* a stream's buffers grow to the longest token it has seen, then no more */
+        enum rose_status status = token_stream_add(&s->stream, (uint32_t)out->token, &text, &err);
+        guard_enter();
+        if (status != ROSE_OK) {
             sequence_end(e, s, ROSE_FINISH_ERROR, ROSE_INTERNAL, err.message);
             return;
         }
@@ -239,6 +246,7 @@ void step_collect(struct engine *e)
     st->last_decode_rows = step->decode_rows;
     st->last_step_s = now - step->begun_s;
     e->counters.last_step_at_s = now;
+    e->counters.recent[st->steps % ROSE_STEPS_KEPT] = (struct rose_step){st->steps, step->prefill_rows, step->decode_rows, (float)st->last_step_s};
     observe(&st->step_time, st->last_step_s);
     pthread_mutex_unlock(&e->counters.lock);
     for (int32_t i = 0; i < step->entries_count; i++) {

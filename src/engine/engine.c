@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/guard.h"
 #include "ops/sample.h"
 #include "ops/tokens.h"
 
@@ -194,8 +195,10 @@ static void *thread_main(void *arg)
         e->counters.stats.pages_free = e->pages.free_count;
         e->counters.stats.pages_cached = e->prefix.idle_pages;
         pthread_mutex_unlock(&e->counters.lock);
+        guard_enter();
         bool more = e->submitted - e->collected < (uint64_t)e->options.depth && step_submit(e);
         if (e->submitted > e->collected && (!more || e->submitted - e->collected == (uint64_t)e->options.depth)) step_collect(e);
+        guard_leave();
         pthread_mutex_lock(&e->counters.lock);
         if (!e->running && !e->wait_first) e->counters.busy_since_s = 0;
         e->counters.stats.running = e->running;
@@ -399,4 +402,16 @@ void engine_drain(struct engine *e)
     pthread_mutex_lock(&e->lock);
     e->draining = true;
     pthread_mutex_unlock(&e->lock);
+}
+
+size_t engine_steps(struct engine *e, uint64_t after, struct rose_step *steps, size_t n)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&e->counters.lock);
+    uint64_t last = e->counters.stats.steps, first = last > ROSE_STEPS_KEPT ? last - ROSE_STEPS_KEPT : 0;
+    first = ROSE_MAX(first, after);
+    if (last > n) first = ROSE_MAX(first, last - n);
+    for (uint64_t i = first + 1; i <= last; i++) steps[count++] = e->counters.recent[i % ROSE_STEPS_KEPT];
+    pthread_mutex_unlock(&e->counters.lock);
+    return count;
 }

@@ -52,6 +52,7 @@ struct engine_counters {
     pthread_mutex_t lock;
     struct rose_stats stats;
     double last_step_at_s, busy_since_s;
+    struct rose_step recent[ROSE_STEPS_KEPT]; /* step i at i % ROSE_STEPS_KEPT */
 };
 
 struct engine {
@@ -118,6 +119,8 @@ void engine_close(struct engine *engine);
 enum rose_status engine_submit(struct engine *engine, const struct rose_request *in, const int32_t *tokens, size_t count, uint64_t *id, struct rose_error *err);
 void engine_cancel(struct engine *engine, uint64_t id);
 void engine_stats(struct engine *engine, struct rose_stats *out);
+/* rose_engine_steps. */
+size_t engine_steps(struct engine *engine, uint64_t after, struct rose_step *steps, size_t n);
 void engine_drain(struct engine *engine);
 
 /* --- between the engine's own files ------------------------------------------------------------------------------------- */

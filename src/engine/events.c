@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "engine/events.h"
 
+#include "base/guard.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +104,9 @@ void events_push(struct events *e, const struct rose_event *event)
     struct rose_event copy = *event;
     void *large = NULL;
     if (payload > e->capacity / 8) {
+        guard_leave(); /* the one exception: an event as large as a long prompt's scores */
         large = malloc(payload);
+        guard_enter();
         if (!large) { /* the event goes out without what does not fit */
             copy.prompt_count = copy.top_count = 0;
             copy.text_bytes = 0;
