@@ -88,7 +88,7 @@ static enum rose_status gemma_scales(const struct json *j, struct model_config *
     bool gemma2 = str_is(str_of(c->arch->name), "gemma2");
     /* Absent means the class's default, null means none. */
     const struct json *attention = json_get(j, "attn_logit_softcapping"), *final = json_get(j, "final_logit_softcapping");
-    c->attention_softcap = (float)json_num(attention, attention || !gemma2 ? 0 : 50);
+    c->attention_softcap = gemma2 ? (float)json_num(attention, attention ? 0 : 50) : 0; /* Gemma 3 keeps the key and caps nothing */
     c->logits_softcap = (float)json_num(final, final || !gemma2 ? 0 : 30);
     return ROSE_OK;
 }

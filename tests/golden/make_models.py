@@ -103,6 +103,8 @@ def scale_of(name, shape, config, tied):
             return -7, 0.0 if config["model_type"].startswith("gemma") else 1.0
         return (-6, 0.0) if "_proj.bias" in name else (-8, 0.0)
     if "embed_tokens" in name:
+        if config["model_type"].startswith("gemma"):
+            return -8, 0.0
         return (-7, 0.0) if tied or "embedding_multiplier" in config else (-5, 0.0)
     if "lm_head" in name:
         return -7, 0.0
@@ -217,13 +219,17 @@ def make(name, spec):
             if model is None:
                 flips.append({"patch": patch, "row": -1})
                 continue
-            row = model(torch.tensor([prompt]), use_cache=False).logits[0, -1].numpy()
+            try:
+                row = model(torch.tensor([prompt]), use_cache=False).logits[0, -1].numpy()
+            except (RuntimeError, ValueError, IndexError, KeyError):
+                flips.append({"patch": patch, "row": -1})
+                continue
             moved = np.abs(row - base).max()
             assert moved > 1e-2, f"{name}: {patch} moves logits by only {moved:.2g}"
             flips.append({"patch": patch, "row": len(stored)})
             stored.append(row)
         # Configs that mean the same in other words.
-        same = []
+        same = list(spec.get("also", []))
         for patch in spec.get("same", []):
             write_checkpoint(folder, merge(config, patch), seed, tensors)
             model = load(folder)

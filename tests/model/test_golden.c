@@ -187,6 +187,25 @@ static void check_model(const char *name)
     }
 MODEL(llama)
 MODEL(llama3)
+MODEL(llama_linear)
+MODEL(llama_dynamic)
+MODEL(llama_yarn)
 MODEL(mistral)
+MODEL(mixtral)
+MODEL(qwen2)
+MODEL(qwen2_moe)
+MODEL(qwen2_moe_mixed)
+MODEL(qwen3)
+MODEL(qwen3_moe)
+MODEL(gemma2)
+MODEL(gemma3)
+MODEL(phi3)
+MODEL(phi3_longrope)
+MODEL(olmo2)
+MODEL(granite)
+MODEL(smollm3)
 
-TEST_MAIN(CASE(llama), CASE(llama3), CASE(mistral))
+TEST_MAIN(CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic), CASE(llama_yarn), CASE(mistral),
+          CASE(mixtral), CASE(qwen2), CASE(qwen2_moe), CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe),
+          CASE(gemma2), CASE(gemma3), CASE(phi3), CASE(phi3_longrope), CASE(olmo2), CASE(granite),
+          CASE(smollm3))
