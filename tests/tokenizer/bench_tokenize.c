@@ -42,11 +42,11 @@ int main(int argc, char **argv)
         ids.n = 0;
         start = now();
         for (size_t at = 0, end; at < text.n; at = end) {
-            const char *line = text.n - at > PIECE
-                ? memchr(text.p + at + PIECE, '
-', text.n - at - PIECE) : NULL; end = line ? (size_t)(line - text.p) + 1 : text.n;
-                         if (tokenizer_encode(t, (struct str){text.p + at, end - at}, TOKENIZER_PARSE_SPECIAL,
-                                              &ids, &err)) return 1;
+            const char *line =
+                text.n - at > PIECE ? memchr(text.p + at + PIECE, '\n', text.n - at - PIECE) : NULL;
+            end = line ? (size_t)(line - text.p) + 1 : text.n;
+            if (tokenizer_encode(t, (struct str){text.p + at, end - at}, TOKENIZER_PARSE_SPECIAL, &ids, &err))
+                return 1;
         }
         best = now() - start < best ? now() - start : best;
     }
