@@ -217,6 +217,8 @@ void rose_engine_stats(const struct rose_engine *e, struct rose_stats *out)
     if (e->engine) engine_stats(e->engine, out);
 }
 
+size_t rose_engine_steps(const struct rose_engine *e, uint64_t after, struct rose_step *steps, size_t n) { return e->engine ? engine_steps(e->engine, after, steps, n) : 0; }
+
 void rose_engine_drain(struct rose_engine *e)
 {
     if (e->engine) engine_drain(e->engine);

@@ -18,6 +18,19 @@ enum rose_status rose_tokenize(const struct rose_engine *e, const char *text, si
     return s;
 }
 
+enum rose_status rose_tokenize_chat(const struct rose_engine *e, const char *input, size_t bytes, int32_t *ids, size_t capacity, size_t *count, struct rose_error *err)
+{
+    struct token_ids all = {0};
+    enum rose_status s = text_encode_chat(&e->text, (struct str){input, bytes}, 0, &all, err);
+    if (s == ROSE_OK) {
+        *count = all.n;
+        size_t n = ROSE_MIN(all.n, capacity);
+        if (n) memcpy(ids, all.p, n * sizeof *ids);
+    }
+    token_ids_free(&all);
+    return s;
+}
+
 enum rose_status rose_detokenize(const struct rose_engine *e, const int32_t *ids, size_t count, int flags, char *text, size_t capacity, size_t *bytes, struct rose_error *err)
 {
     struct strbuf out = {0};

@@ -1,0 +1,1 @@
+$(BUILD)/obj/server/page.o: src/server/page/index.html

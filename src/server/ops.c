@@ -1,0 +1,245 @@
+/* Routes that answer at once: health, version, models, tokens, the engine's state. */
+#include "server/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { STALL_S = 30 }; /* work without a step for so long means that the engine is stuck */
+
+static void reply_json(struct httpd_request *r, int status, struct strbuf *b)
+{
+    struct api_error e;
+    if (b->failed && !api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory")) route_error(r, &e);
+    else httpd_reply(r, status, "application/json", strbuf_str(b));
+    strbuf_free(b);
+}
+
+/* Live while every engine makes progress, not merely while this thread answers. */
+void ops_health(struct server *s, struct httpd_request *r)
+{
+    struct strbuf b = {0};
+    bool stuck = false;
+    double longest = 0;
+    for (int i = 0; i < s->models.count; i++) {
+        struct rose_stats st;
+        model_stats(&s->models.models[i], &st);
+        stuck |= st.seconds_since_step > STALL_S;
+        longest = ROSE_MAX(longest, st.seconds_since_step);
+    }
+    strbuf_printf(&b, "{\"status\":\"%s\",\"seconds_since_step\":%.3f}", s->draining ? "draining" : stuck ? "stuck" : "ok", longest);
+    reply_json(r, s->draining || stuck ? 503 : 200, &b);
+}
+
+void ops_version(struct server *s, struct httpd_request *r)
+{
+    struct strbuf b = {0};
+    strbuf_printf(&b, "{\"name\":\"rose\",\"version\":\"%s\",\"device\":", ROSE_VERSION);
+    json_add_str(&b, str_of(s->device));
+    strbuf_addc(&b, '}');
+    reply_json(r, 200, &b);
+}
+
+void ops_metrics(struct server *s, struct httpd_request *r)
+{
+    struct strbuf b = {0};
+    metrics_write(s, &b);
+    httpd_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", strbuf_str(&b));
+    strbuf_free(&b);
+}
+
+static void add_model(const struct model *m, struct strbuf *b)
+{
+    strbuf_adds(b, "{\"id\":");
+    json_add_str(b, str_of(m->name));
+    strbuf_printf(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"rose\",\"max_model_len\":%d,\"parameters\":%lld,\"architecture\":", (long long)m->created, m->info.context,
+                  (long long)m->info.parameters);
+    json_add_str(b, str_of(m->info.architecture));
+    strbuf_adds(b, ",\"weights\":");
+    json_add_str(b, str_of(m->info.weights_type));
+    strbuf_printf(b, ",\"reasoning\":%s}", m->reasoning ? "true" : "false");
+}
+
+void ops_models(struct server *s, struct httpd_request *r)
+{
+    struct strbuf b = {0};
+    strbuf_adds(&b, "{\"object\":\"list\",\"data\":[");
+    for (int i = 0; i < s->models.count; i++) {
+        if (i) strbuf_addc(&b, ',');
+        add_model(&s->models.models[i], &b);
+    }
+    strbuf_adds(&b, "]}");
+    reply_json(r, 200, &b);
+}
+
+static struct model *find_model(struct server *s, struct httpd_request *r, struct str name)
+{
+    struct model *m = models_find(&s->models, name);
+    struct api_error e;
+    if (!m && !api_error_set(&e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p)) route_error(r, &e);
+    return m;
+}
+
+void ops_model(struct server *s, struct httpd_request *r)
+{
+    struct model *m = find_model(s, r, str_of(r->path + strlen("/v1/models/")));
+    if (!m) return;
+    struct strbuf b = {0};
+    add_model(m, &b);
+    reply_json(r, 200, &b);
+}
+
+/* --- the engine's state, for the page ------------------------------------------------------------------------------------------------- */
+
+static void add_stats(const struct model *m, uint64_t since, struct strbuf *b)
+{
+    struct rose_stats st;
+    struct rose_step steps[ROSE_STEPS_KEPT];
+    model_stats(m, &st);
+    strbuf_adds(b, "{\"model\":");
+    json_add_str(b, str_of(m->name));
+    strbuf_printf(b, ",\"running\":%d,\"waiting\":%d,\"pages_total\":%d,\"pages_free\":%d,\"pages_cached\":%d,\"page_tokens\":%d,\"max_sequences\":%d,\"step_tokens\":%d,\"context\":%d",
+                  st.running, st.waiting, st.pages_total, st.pages_free, st.pages_cached, m->info.page_tokens, m->info.max_sequences, m->info.step_tokens, m->info.context);
+    strbuf_printf(b, ",\"tokens_in\":%llu,\"tokens_out\":%llu,\"requests\":%llu,\"finished\":%llu,\"cancelled\":%llu,\"failed\":%llu,\"preemptions\":%llu,\"steps\":[",
+                  (unsigned long long)st.tokens_in, (unsigned long long)st.tokens_out, (unsigned long long)st.requests, (unsigned long long)st.finished,
+                  (unsigned long long)st.cancelled, (unsigned long long)st.failed, (unsigned long long)st.preemptions);
+    size_t n = m->null ? 0 : rose_engine_steps(m->engine, since, steps, ROSE_STEPS_KEPT);
+    for (size_t i = 0; i < n; i++)
+        strbuf_printf(b, "%s[%llu,%d,%d,%.6f]", i ? "," : "", (unsigned long long)steps[i].index, steps[i].prefill_rows, steps[i].decode_rows, (double)steps[i].seconds);
+    strbuf_adds(b, "]}");
+}
+
+/* ?since=STEP: only steps behind that one: [index, prefill rows, decode rows, seconds]. */
+void ops_stats(struct server *s, struct httpd_request *r)
+{
+    struct strbuf b = {0};
+    const char *since = httpd_argument(r, "since");
+    strbuf_printf(&b, "{\"uptime_s\":%.3f,\"models\":[", httpd_now() - s->started_s);
+    for (int i = 0; i < s->models.count; i++) {
+        if (i) strbuf_addc(&b, ',');
+        add_stats(&s->models.models[i], since ? strtoull(since, NULL, 10) : 0, &b);
+    }
+    strbuf_adds(&b, "]}");
+    reply_json(r, 200, &b);
+}
+
+/* --- tokens ------------------------------------------------------------------------------------------------------------------------------ */
+
+static const struct json *read_body(struct httpd_request *r, struct api_error *e)
+{
+    const struct json *body;
+    struct rose_error err = {0};
+    enum rose_status st = json_parse(&r->arena, NULL, strbuf_str(&r->body), &body, &err);
+    if (st == ROSE_OK) return body;
+    if (st == ROSE_FORMAT) api_error_set(e, 400, "invalid_request_error", "invalid_json", NULL, "the request's body is not valid: %s", err.message);
+    else api_error_rose(e, st, &err);
+    return NULL;
+}
+
+/* All ids of a text or a chat; free *ids. */
+static enum rose_status tokenize(const struct model *m, struct str text, bool chat, int flags, int32_t **ids, size_t *count, struct rose_error *err)
+{
+    size_t room = text.n / 2 + 64;
+    for (*ids = NULL;; room = *count) {
+        free(*ids);
+        *ids = malloc(room * sizeof **ids);
+        if (!*ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        enum rose_status s = chat ? rose_tokenize_chat(m->engine, text.p, text.n, *ids, room, count, err) : rose_tokenize(m->engine, text.p, text.n, flags, *ids, room, count, err);
+        if (s != ROSE_OK || *count <= room) return s;
+    }
+}
+
+static void add_tokens(const struct model *m, const struct api_tokens *t, const int32_t *ids, size_t n, struct strbuf *b)
+{
+    strbuf_printf(b, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", n, m->info.context);
+    for (size_t i = 0; i < n; i++) strbuf_printf(b, "%s%d", i ? "," : "", ids[i]);
+    strbuf_adds(b, "],\"token_strs\":");
+    if (!t->return_token_strs) strbuf_adds(b, "null");
+    for (size_t i = 0; t->return_token_strs && i < n; i++) {
+        size_t bytes;
+        const char *text = rose_token_text(m->engine, ids[i], &bytes);
+        strbuf_addc(b, i ? ',' : '[');
+        json_add_str(b, (struct str){text ? text : "", bytes});
+    }
+    if (t->return_token_strs) strbuf_adds(b, n ? "]" : "[]");
+    strbuf_addc(b, '}');
+}
+
+void ops_tokenize(struct server *s, struct httpd_request *r)
+{
+    struct api_error e = {0};
+    struct api_tokens t;
+    struct rose_error err = {0};
+    struct strbuf b = {0};
+    const struct json *body = read_body(r, &e);
+    if (!body || !openai_tokenize_read(body, &r->arena, &t, &e)) {
+        route_error(r, &e);
+        return;
+    }
+    struct model *m = find_model(s, r, t.model);
+    if (!m) return;
+    int32_t *ids = NULL;
+    size_t count;
+    enum rose_status st = tokenize(m, t.text, t.messages != NULL, t.add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL, &ids, &count, &err);
+    if (st == ROSE_OK) {
+        add_tokens(m, &t, ids, count, &b);
+        reply_json(r, 200, &b);
+    } else {
+        api_error_rose(&e, st, &err);
+        route_error(r, &e);
+    }
+    free(ids);
+}
+
+void ops_detokenize(struct server *s, struct httpd_request *r)
+{
+    struct api_error e = {0};
+    struct api_tokens t;
+    struct rose_error err = {0};
+    const struct json *body = read_body(r, &e);
+    if (!body || !openai_detokenize_read(body, &r->arena, &t, &e)) {
+        route_error(r, &e);
+        return;
+    }
+    struct model *m = find_model(s, r, t.model);
+    if (!m) return;
+    struct strbuf text = {0}, b = {0};
+    size_t n = 0;
+    enum rose_status st = rose_detokenize(m->engine, t.ids, t.ids_count, 0, NULL, 0, &n, &err);
+    if (st == ROSE_OK && !strbuf_reserve(&text, n)) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
+    if (st == ROSE_OK) st = rose_detokenize(m->engine, t.ids, t.ids_count, 0, text.p, n, &text.n, &err);
+    if (st == ROSE_OK) {
+        strbuf_adds(&b, "{\"prompt\":");
+        json_add_str(&b, strbuf_str(&text));
+        strbuf_addc(&b, '}');
+        reply_json(r, 200, &b);
+    } else {
+        api_error_rose(&e, st, &err);
+        route_error(r, &e);
+    }
+    strbuf_free(&text);
+}
+
+void ops_count_tokens(struct server *s, struct httpd_request *r)
+{
+    struct api_error e = {0};
+    struct api_request q;
+    struct rose_error err = {0};
+    const struct json *body = read_body(r, &e);
+    if (!body || !anthropic_read(body, true, &r->arena, &q, &e)) {
+        route_error(r, &e);
+        return;
+    }
+    struct model *m = find_model(s, r, q.model);
+    if (!m) return;
+    size_t count;
+    enum rose_status st = rose_tokenize_chat(m->engine, q.prompts[0].text.p, q.prompts[0].text.n, NULL, 0, &count, &err);
+    if (st == ROSE_OK) {
+        struct strbuf b = {0};
+        strbuf_printf(&b, "{\"input_tokens\":%zu}", count);
+        reply_json(r, 200, &b);
+        return;
+    }
+    api_error_rose(&e, st, &err);
+    route_error(r, &e);
+}

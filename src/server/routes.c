@@ -1,0 +1,106 @@
+#define _GNU_SOURCE
+/* Which path leads where, and what holds for all: methods, keys, cross-origin requests, errors. */
+#include "server/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8 }; /* no key needed; the path goes on; errors in Anthropic's form; not logged */
+
+static void chat(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_CHAT); }
+static void completion(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_COMPLETION); }
+static void messages(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_MESSAGES); }
+
+static const struct route {
+    const char *method, *path;
+    int flags;
+    void (*handle)(struct server *s, struct httpd_request *r);
+} routes[] = {
+    {"POST", "/v1/chat/completions", 0, chat},
+    {"POST", "/v1/completions", 0, completion},
+    {"POST", "/v1/messages/count_tokens", ANTHROPIC, ops_count_tokens},
+    {"POST", "/v1/messages", ANTHROPIC, messages},
+    {"GET", "/v1/models", 0, ops_models},
+    {"GET", "/v1/models/", PREFIX, ops_model},
+    {"POST", "/tokenize", 0, ops_tokenize},
+    {"POST", "/detokenize", 0, ops_detokenize},
+    {"POST", "/v1/tokenize", 0, ops_tokenize},
+    {"POST", "/v1/detokenize", 0, ops_detokenize},
+    {"GET", "/v1/rose/stats", QUIET, ops_stats},
+    {"GET", "/health", OPEN | QUIET, ops_health},
+    {"GET", "/metrics", OPEN | QUIET, ops_metrics},
+    {"GET", "/version", OPEN | QUIET, ops_version},
+    {"GET", "/", OPEN, page_serve},
+};
+
+const char *routes_name(int index) { return index < (int)ROSE_COUNT(routes) ? routes[index].path : NULL; }
+
+static const struct route *find(const char *path)
+{
+    for (size_t i = 0; i < ROSE_COUNT(routes); i++)
+        if (routes[i].flags & PREFIX ? !strncmp(path, routes[i].path, strlen(routes[i].path)) && path[strlen(routes[i].path)] : !strcmp(path, routes[i].path)) return &routes[i];
+    return NULL;
+}
+
+void route_error(struct httpd_request *r, const struct api_error *e)
+{
+    const struct route *route = find(r->path);
+    generation_refuse(r, route && route->flags & ANTHROPIC ? &anthropic_writer : &openai_chat_writer, e);
+}
+
+static bool has_key(const struct server *s, const struct httpd_request *r)
+{
+    const char *bearer = httpd_header(r, "Authorization"), *plain = httpd_header(r, "X-Api-Key");
+    if (bearer && !strncasecmp(bearer, "Bearer ", 7)) return keys_match(&s->keys, str_of(bearer + 7));
+    return plain && keys_match(&s->keys, str_of(plain));
+}
+
+/* OPTIONS: what a browser asks before a cross-origin request. */
+static void preflight(struct server *s, struct httpd_request *r, const struct route *route)
+{
+    httpd_add_header(r, "Allow", route && !strcmp(route->method, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
+    if (s->options->cors_origin) {
+        httpd_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+        const char *wanted = httpd_header(r, "Access-Control-Request-Headers");
+        char *copy = wanted ? arena_strndup(&r->arena, wanted, strlen(wanted)) : NULL;
+        httpd_add_header(r, "Access-Control-Allow-Headers", copy ? copy : "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+        httpd_add_header(r, "Access-Control-Max-Age", "600");
+    }
+    httpd_reply(r, 204, NULL, (struct str){"", 0});
+}
+
+void routes_headers(void *server, struct httpd_request *r)
+{
+    struct server *s = server;
+    const struct route *route = find(r->path);
+    struct api_error e = {0};
+    bool is_post = !strcmp(r->method, "POST"), is_get = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
+    if (!strcmp(r->method, "OPTIONS")) {
+        preflight(s, r, route);
+        return;
+    }
+    if (!route) api_error_set(&e, 404, "not_found_error", "not_found", NULL, "there is nothing at %.200s", r->path);
+    else if (!strcmp(route->method, "POST") ? !is_post : !is_get) {
+        httpd_add_header(r, "Allow", !strcmp(route->method, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
+        api_error_set(&e, 405, "invalid_request_error", "method_not_allowed", NULL, "%.200s takes %s, not %.40s", r->path, route->method, r->method);
+    } else if (s->keys.count && !(route->flags & OPEN) && !has_key(s, r)) {
+        httpd_add_header(r, "WWW-Authenticate", "Bearer");
+        api_error_set(&e, 401, "authentication_error", "invalid_api_key", NULL, "no valid API key was sent (Authorization: Bearer KEY, or X-Api-Key: KEY)");
+    }
+    if (!e.status) return;
+    r->close = is_post || !is_get; /* a body may be on its way, which nobody will read */
+    route_error(r, &e);
+}
+
+void routes_request(void *server, struct httpd_request *r) { find(r->path)->handle(server, r); }
+
+void routes_completed(void *server, const struct httpd_request *r)
+{
+    struct server *s = server;
+    const struct route *route = find(r->path);
+    int hundred = r->status / 100, row = route ? (int)(route - routes) : ROUTES_MAX - 1;
+    s->answers[row][hundred >= 1 && hundred <= 5 ? hundred : 0]++;
+    s->bytes_sent += r->sent;
+    s->clients_gone += r->gone;
+    if (s->options->log_requests && !(route && route->flags & QUIET && r->status < 400)) log_request(s, r);
+}

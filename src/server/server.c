@@ -1,0 +1,179 @@
+/* The loop: sockets, engines and signals, one epoll set. */
+#define _GNU_SOURCE
+#include "server/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "server/internal.h"
+
+void server_options_init(struct server_options *o)
+{
+    *o = (struct server_options){.host = "127.0.0.1", .port = 8080, .body_limit = (size_t)32 << 20, .header_limit = (size_t)32 << 10, .output_limit = (size_t)1 << 20,
+                                 .connections = 4096, .idle_s = 60, .read_s = 60, .write_s = 30, .ping_s = 15, .drain_s = 30, .log_requests = true};
+}
+
+static void wanted_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+}
+
+void server_block_signals(void)
+{
+    sigset_t set;
+    wanted_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+struct loop {
+    struct server *s;
+    int epoll_fd, signal_fd;
+    int signals;
+    double drain_until_s, swept_s;
+};
+
+/* systemd's protocol: a datagram to the socket it names; a leading @ is an abstract name. */
+static void notify(const struct server_options *o, const char *state)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t n = o->notify_socket ? strlen(o->notify_socket) : 0;
+    if (n == 0 || n >= sizeof address.sun_path) return;
+    memcpy(address.sun_path, o->notify_socket, n);
+    if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    if (sendto(fd, state, strlen(state), 0, (const struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0)
+        log_line(o, "warning", "NOTIFY_SOCKET: %s", strerror(errno));
+    close(fd);
+}
+
+static void on_idle(void *user, struct httpd_request *r)
+{
+    (void)user;
+    if (r->owner && r->on_gone) generation_ping(r->owner);
+}
+
+static void take_signal(struct loop *l)
+{
+    struct signalfd_siginfo info;
+    struct server *s = l->s;
+    while (read(l->signal_fd, &info, sizeof info) == sizeof info) {
+        if (l->signals++) continue;
+        s->draining = true;
+        l->drain_until_s = httpd_now() + s->options->drain_s;
+        models_drain(&s->models);
+        httpd_drain(s->http);
+        notify(s->options, "STOPPING=1");
+        log_line(s->options, "info", "signal %u: no new requests; %d under way have %g s to end, a second signal stops at once", info.ssi_signo, httpd_requests(s->http),
+                 s->options->drain_s);
+    }
+}
+
+/* Why the loop ends; NULL: it goes on. */
+static const char *ending(const struct loop *l)
+{
+    if (!l->signals) return NULL;
+    if (l->signals > 1) return "stopped";
+    if (httpd_requests(l->s->http) == 0) return "all requests have ended";
+    return httpd_now() >= l->drain_until_s ? "time is up, the rest is cancelled" : NULL;
+}
+
+static int wait_ms(const struct loop *l, bool more)
+{
+    if (more) return 0;
+    int ms = httpd_timeout(l->s->http);
+    /* Once a second there are deadlines to look at, but only while somebody is connected: an idle server sleeps. */
+    if (httpd_connections(l->s->http) && (ms < 0 || ms > 1000)) ms = 1000;
+    if (l->signals && (ms < 0 || ms > 100)) ms = 100;
+    return ms;
+}
+
+static void run(struct loop *l)
+{
+    struct server *s = l->s;
+    struct epoll_event events[256];
+    bool more = false;
+    const char *why;
+    while (!(why = ending(l))) {
+        int n = epoll_wait(l->epoll_fd, events, (int)ROSE_COUNT(events), wait_ms(l, more));
+        for (int i = 0; i < n; i++) {
+            void *p = events[i].data.ptr;
+            bool is_model = (char *)p >= (char *)s->models.models && (char *)p < (char *)(s->models.models + s->models.count);
+            if (p == &l->signal_fd) take_signal(l);
+            else if (p != s->http && !is_model) httpd_event(s->http, p, events[i].events);
+        }
+        more = false;
+        for (int i = 0; i < s->models.count; i++) more |= models_pump(&s->models, &s->models.models[i]);
+        httpd_flush(s->http);
+        httpd_run(s->http);
+        double now = httpd_now();
+        if (now - l->swept_s >= 1) {
+            l->swept_s = now;
+            httpd_sweep(s->http, on_idle, NULL);
+            httpd_flush(s->http);
+        }
+    }
+    log_line(s->options, "info", "%s", why);
+}
+
+static enum rose_status watch(int epoll_fd, int fd, void *data, struct rose_error *err)
+{
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = data};
+    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e) ? status_set(err, ROSE_IO, "epoll: %s", strerror(errno)) : ROSE_OK;
+}
+
+/* As many descriptors as the system lets us have: each connection is one. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur == limit.rlim_max) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static enum rose_status serve(struct loop *l, const struct server_model *models, int count, struct rose_error *err)
+{
+    struct server *s = l->s;
+    const struct server_options *o = s->options;
+    sigset_t set;
+    wanted_signals(&set);
+    l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (l->epoll_fd < 0 || l->signal_fd < 0) return status_set(err, ROSE_IO, "no descriptors: %s", strerror(errno));
+    ROSE_TRY(watch(l->epoll_fd, l->signal_fd, &l->signal_fd, err));
+    if (o->api_keys) ROSE_TRY(keys_read(&s->keys, o->api_keys, err));
+    ROSE_TRY(models_open(&s->models, o, models, count, err));
+    for (int i = 0; i < count; i++) ROSE_TRY(watch(l->epoll_fd, model_event_fd(&s->models.models[i]), &s->models.models[i], err));
+    struct httpd_handler handler = {s, routes_headers, routes_request, routes_completed};
+    ROSE_TRY(httpd_open(o, l->epoll_fd, &handler, &s->http, err));
+    s->started_s = httpd_now();
+    for (int i = 0; i < count; i++) log_line(o, "info", "%s at %s (%s)", models[i].name, httpd_address(s->http), s->device);
+    notify(o, "READY=1");
+    run(l);
+    return ROSE_OK;
+}
+
+enum rose_status server_run(const struct server_options *options, const struct server_model *models, int count, const char *device, struct rose_error *err)
+{
+    struct server s = {.options = options, .device = device};
+    struct loop l = {.s = &s, .epoll_fd = -1, .signal_fd = -1};
+    raise_descriptor_limit();
+    enum rose_status status = serve(&l, models, count, err);
+    httpd_close(s.http);
+    models_close(&s.models);
+    keys_free(&s.keys);
+    if (l.signal_fd >= 0) close(l.signal_fd);
+    if (l.epoll_fd >= 0) close(l.epoll_fd);
+    return status;
+}

@@ -1,0 +1,36 @@
+/* rose serve: models behind HTTP. One thread runs everything here (connections, parsing, tokenising, writing); the engines have
+ * threads of their own and talk to it through rose_events.
+ */
+#ifndef ROSE_SERVER_SERVER_H
+#define ROSE_SERVER_SERVER_H
+
+#include "rose.h"
+
+struct server_model {
+    const char *name;           /* what "model" in a request says */
+    struct rose_engine *engine; /* with --null-model: opened for tokenising only */
+};
+
+struct server_options {
+    const char *host; /* numeric address or name; NULL: 127.0.0.1 */
+    int port;         /* 0: any free one, which is printed */
+    const char *unix_path; /* listen here instead of host and port; NULL */
+    const char *tls_cert, *tls_key; /* PEM files; NULL: no TLS */
+    const char *api_keys;           /* a file with one key a line; NULL: none needed */
+    const char *cors_origin;        /* "*" or an origin; NULL: no CORS headers */
+    const char *notify_socket;      /* systemd's NOTIFY_SOCKET; NULL */
+    size_t body_limit, header_limit, output_limit; /* bytes; output: unread bytes of one answer before its client counts as gone */
+    int connections, connections_per_address;      /* 0 for the latter: no limit */
+    double idle_s, read_s, write_s; /* until a request's headers are whole, until its body is, without progress of a reader */
+    double ping_s, drain_s;
+    bool log_json, log_requests;
+    bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
+};
+void server_options_init(struct server_options *options);
+
+/* Block the signals that the server reads from a descriptor. Call it before any thread starts. */
+void server_block_signals(void);
+/* Serve until a signal and the drain behind it. Models stay the caller's. */
+enum rose_status server_run(const struct server_options *options, const struct server_model *models, int count, const char *device, struct rose_error *err);
+
+#endif
