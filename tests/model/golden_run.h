@@ -102,7 +102,7 @@ static inline void run_begin(struct run *r, int i, const int32_t *prompt, int32_
     for (int g = 0; g < r->model->config.groups_count; g++)
         for (int b = 0; b < RUN_BLOCKS; b++)
             q->pages[g][b] =
-                (((g * RUN_SEQS + i) * RUN_BLOCKS + b) * 7 + 5) % total; /* 7 and total: coprime */
+                (((g * RUN_SEQS + i) * RUN_BLOCKS + b) * 37 + 5) % total; /* 37 and total are coprime */
 }
 
 /* Compute rows[i] more tokens of sequence i. Logits of all rows follow each other, in order of sequences. */
