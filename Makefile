@@ -44,8 +44,9 @@ ifeq ($(call probe,$(1),$(2)),yes)
 endif
 endef
 $(eval $(call use_library,pcre2,libpcre2-8,PCRE2,tokenizer))
-$(eval $(call use_library,curl,libcurl,CURL,cli))
-$(eval $(call use_library,edit,libedit,EDIT,cli))
+# Headers only: these two are loaded when a command wants them, so that no other start pays for them.
+$(eval $(call use_library,curl,libcurl,CURL,late))
+$(eval $(call use_library,edit,libedit,EDIT,late))
 $(eval $(call use_library,microhttpd,libmicrohttpd,MICROHTTPD,server))
 
 # --- folders and who may use whom: the design's table, also the link order ----------------------------------------

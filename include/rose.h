@@ -144,6 +144,8 @@ enum rose_status rose_render_template(const char *chat_template, size_t template
 
 /* What is in a checkpoint, as a JSON text (docs/cli.md lists the keys); free with rose_free. context, sequences and kv as in the engine's options. */
 enum rose_status rose_inspect(const char *model, int context, int sequences, const char *kv, char **json, struct rose_error *err);
+/* What a layout "(8,16):(16,1)" or "<3,4,3> (8,16):(16,1)" is and, with draw, looks like, as text; free with rose_free. */
+enum rose_status rose_layout(const char *text, bool draw, bool color, char **out, struct rose_error *err);
 void rose_free(void *memory);
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */

@@ -4,10 +4,8 @@
 #include <stdlib.h>
 
 #include "api/internal.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "ops/matmul.h"
-#include "tensor/tensor.h"
 #include "weights/gguf.h"
 
 enum { LONGEST_ARRAY = 32, LONGEST_TEXT = 1 << 16 };

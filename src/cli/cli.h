@@ -10,7 +10,7 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
 struct cli_command {
-    const char *name, *arguments, *summary; /* "run", "MODEL [PROMPT]", one line */
+    const char *name, *arguments, *summary; /* "run", "MODEL [PROMPT]", one line; NULL: not listed */
     const char *details;                    /* behind the options in --help; NULL */
     int (*run)(const struct cli_command *self, int argc, char **argv);
     /* Fills `options` (bound to a static struct of the command) for --help and the man page. */

@@ -11,6 +11,14 @@
 CLI_DECLARE(run);
 CLI_DECLARE(tokenize);
 CLI_DECLARE(bench);
+CLI_DECLARE(chat);
+CLI_DECLARE(inspect);
+CLI_DECLARE(pull);
+CLI_DECLARE(kernels);
+CLI_DECLARE(man);
+CLI_DECLARE(completion);
+/* A model that is missing, ORG/NAME, and somebody at the terminal: offer to fetch it. True: it was fetched. */
+bool cli_pull_offer(const char *model);
 CLI_DECLARE(serve);
 int cli_render_command(const struct cli_command *self, int argc, char **argv);
 size_t cli_render_options(const struct option **options);
@@ -20,6 +28,30 @@ size_t cli_render_options(const struct option **options);
      "The prompt goes through the model's chat template as a user's message; --raw sends it as it is.\nWithout a prompt, or with -, it is read from "  \
      "standard input.\n",                                                                                                                            \
      cli_run, cli_run_options}
+
+#define CLI_CHAT_COMMAND                                                                                                                             \
+    {"chat", "MODEL", "A conversation.",                                                                                                             \
+     "/system TEXT sets the system message, /clear begins anew, /exit or Ctrl-D leaves, /help lists these. Ctrl-C\nstops an answer, not the "         \
+     "program. History lies in $XDG_CACHE_HOME/rose/history.\n",                                                                                     \
+     cli_chat, cli_chat_options}
+
+#define CLI_INSPECT_COMMAND                                                                                                                          \
+    {"inspect", "MODEL", "What is in a checkpoint, and what it will need in memory.",                                                                \
+     "Reads headers only. What Rose cannot run is listed all the same, and it says why it cannot.\n", cli_inspect, cli_inspect_options}
+
+#define CLI_PULL_COMMAND                                                                                                                             \
+    {"pull", "ORG/NAME[@REVISION]", "Fetch a model from the Hugging Face hub.",                                                                      \
+     "Files go to the hub's own cache (HF_HUB_CACHE, HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub), shared with\nPython. What an earlier try "        \
+     "left is gone on with, and checksums are compared. Without --file: safetensors, or the\nGGUF file where there is one, and the files beside.\n", \
+     cli_pull, cli_pull_options}
+
+#define CLI_KERNELS_COMMAND                                                                                                                          \
+    {"kernels", "layout LAYOUT", "Layouts, by their facts and as a drawing.",                                                                        \
+     "LAYOUT is written '(8,16):(16,1)', shape and strides, or '<3,4,3> (8,16):(16,1)' with a swizzle before it.\n", cli_kernels,                    \
+     cli_kernels_options}
+
+#define CLI_MAN_COMMAND {"man", "", NULL, NULL, cli_man, cli_man_options}
+#define CLI_COMPLETION_COMMAND {"completion", "", NULL, NULL, cli_completion, cli_completion_options}
 
 #define CLI_TOKENIZE_COMMAND                                                                                                                         \
     {"tokenize", "MODEL [TEXT]", "Text to token ids, and back with --decode.", "Without a text, or with -, it is read from standard input.\n",       \

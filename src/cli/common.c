@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "cli/cli.h"
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -109,6 +109,7 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     engine.chat_template = text.p;
     ROSE_TRY(rose_device_open(&device, &out->device, err));
     enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
+    if (s == ROSE_NOT_FOUND && cli_pull_offer(model)) s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (progress.shown) fprintf(stderr, "\r%60s\r", "");
     if (s == ROSE_OK && !strcmp(c->log, "info") && !tokenizer_only) {
         struct rose_model_info i;

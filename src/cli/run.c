@@ -1,11 +1,11 @@
 /* rose run: one answer, streamed or as one JSON object. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/stream.h"
 
 static struct {
     bool raw, json, special;
@@ -30,11 +30,9 @@ size_t cli_run_options(const struct option **out)
     return ROSE_COUNT(options);
 }
 
-static volatile sig_atomic_t interrupted;
-static void on_interrupt(int signal) { interrupted = signal; }
-
 /* What the events bring together for --json. */
 struct answer {
+    const struct rose_engine *engine;
     struct strbuf text, ids, logprobs, prompt_logprobs;
     enum rose_finish finish;
     int prompt_tokens, completion_tokens, cached_tokens;
@@ -64,8 +62,10 @@ static void add_logprob(struct strbuf *b, const struct rose_engine *e, int32_t i
     strbuf_adds(b, "]}");
 }
 
-static void take_event(struct answer *a, const struct rose_engine *e, const struct rose_event *event)
+static bool take_event(void *user, const struct rose_event *event)
 {
+    struct answer *a = user;
+    const struct rose_engine *e = a->engine;
     switch (event->kind) {
     case ROSE_EVENT_PROMPT:
         for (int i = 0; i < event->prompt_count; i++)
@@ -74,7 +74,7 @@ static void take_event(struct answer *a, const struct rose_engine *e, const stru
         break;
     case ROSE_EVENT_TOKEN:
         if (o.json) strbuf_add(&a->text, event->text, event->text_bytes);
-        else fwrite(event->text, 1, event->text_bytes, stdout), fflush(stdout);
+        else if (!cli_put(event->text, event->text_bytes)) return false; /* nobody reads: stop computing */
         if (event->token < 0) break;
         strbuf_printf(&a->ids, "%s%d", a->ids.n ? "," : "", event->token);
         if (o.logprobs >= 0) add_logprob(&a->logprobs, e, event->token, event->logprob, event->top, event->top_count);
@@ -90,6 +90,7 @@ static void take_event(struct answer *a, const struct rose_engine *e, const stru
         a->decode_s = event->decode_s;
         break;
     }
+    return true;
 }
 
 static void print_json(const struct answer *a, const struct rose_model_info *info)
@@ -134,32 +135,13 @@ static void make_prompt(struct rose_request *r, const struct rose_model_info *in
     r->prompt_bytes = chat->n;
 }
 
-static enum rose_status converse(struct cli_engine *e, const struct rose_request *r, struct answer *a, struct rose_error *err)
-{
-    uint64_t id;
-    struct rose_event events[32];
-    ROSE_TRY(rose_submit(e->engine, r, &id, err));
-    signal(SIGINT, on_interrupt);
-    for (bool cancelled = false;;) {
-        size_t n = rose_events(e->engine, events, ROSE_COUNT(events), 200);
-        for (size_t i = 0; i < n; i++) {
-            take_event(a, e->engine, &events[i]);
-            if (events[i].kind != ROSE_EVENT_FINAL) continue;
-            signal(SIGINT, SIG_DFL);
-            if (events[i].finish == ROSE_FINISH_ERROR) return status_set(err, events[i].status, "%s", events[i].message ? events[i].message : "the request failed");
-            return ROSE_OK;
-        }
-        if (interrupted && !cancelled) rose_cancel(e->engine, id), cancelled = true;
-    }
-}
-
 static int answer_one(struct cli_engine *e, struct str prompt)
 {
     struct rose_request r;
     struct rose_logit_bias biases[OPTION_LIST_MAX];
     struct rose_error err = {0};
     struct rose_model_info info;
-    struct answer a = {0};
+    struct answer a = {.engine = e->engine};
     struct strbuf chat = {0};
     rose_engine_info(e->engine, &info);
     enum rose_status s = cli_request(&r, biases, &err) ? ROSE_OK : ROSE_INVALID;
@@ -168,7 +150,7 @@ static int answer_one(struct cli_engine *e, struct str prompt)
         r.prompt_logprobs = (int)o.prompt_logprobs;
         r.keep_special = o.special;
         make_prompt(&r, &info, prompt, &chat);
-        s = converse(e, &r, &a, &err);
+        s = cli_stream(e->engine, &r, take_event, &a, NULL, &err);
     }
     if (s == ROSE_OK && o.json) print_json(&a, &info);
     else if (s == ROSE_OK) putchar('\n');
