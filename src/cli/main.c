@@ -1,4 +1,6 @@
 /* rose: the table of commands. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,22 +10,31 @@
 
 const struct cli_command cli_commands[] = {
     CLI_RUN_COMMAND,
+    CLI_CHAT_COMMAND,
+    CLI_SERVE_COMMAND,
     CLI_TOKENIZE_COMMAND,
     CLI_RENDER_COMMAND,
+    CLI_INSPECT_COMMAND,
+    CLI_PULL_COMMAND,
     CLI_BENCH_COMMAND,
+    CLI_KERNELS_COMMAND,
+    CLI_MAN_COMMAND,
+    CLI_COMPLETION_COMMAND,
 };
 const size_t cli_commands_count = ROSE_COUNT(cli_commands);
 
 static void print_help(FILE *to)
 {
     fprintf(to, "Rose %s serves transformer models: on the terminal, over HTTP, as a library.\n\nusage: rose COMMAND [OPTIONS] ...\n\n", ROSE_VERSION);
-    for (size_t i = 0; i < cli_commands_count; i++) fprintf(to, "  %-10s %s\n", cli_commands[i].name, cli_commands[i].summary);
+    for (size_t i = 0; i < cli_commands_count; i++)
+        if (cli_commands[i].summary) fprintf(to, "  %-10s %s\n", cli_commands[i].name, cli_commands[i].summary);
     fputs("\nMODEL is a Hugging Face directory, a .gguf file, or ORG/NAME in the hub's cache.\n`rose COMMAND --help` says what a command takes.\n", to);
 }
 
-int main(int argc, char **argv)
+static int dispatch(int argc, char **argv)
 {
-    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    bool help = argc > 1 && !strcmp(argv[1], "help");
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || (help && argc == 2)) {
         print_help(argc < 2 ? stderr : stdout);
         return argc < 2 ? CLI_USAGE : CLI_OK;
     }
@@ -31,9 +42,24 @@ int main(int argc, char **argv)
         puts("rose " ROSE_VERSION);
         return CLI_OK;
     }
+    const char *name = argv[help ? 2 : 1];
+    char *show[] = {argv[help ? 2 : 1], (char[]){"--help"}, NULL};
     for (size_t i = 0; i < cli_commands_count; i++)
-        if (!strcmp(argv[1], cli_commands[i].name)) return cli_commands[i].run(&cli_commands[i], argc - 1, argv + 1);
-    fprintf(stderr, "rose: there is no command \"%s\"\n\n", argv[1]);
+        if (!strcmp(name, cli_commands[i].name)) return cli_commands[i].run(&cli_commands[i], help ? 2 : argc - 1, help ? show : argv + 1);
+    fprintf(stderr, "rose: there is no command \"%s\"\n\n", name);
     print_help(stderr);
     return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    /* A reader that goes away is an error of writing, which is said below, and no reason to die silently. */
+    signal(SIGPIPE, SIG_IGN);
+    int status = dispatch(argc, argv);
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_OK) {
+        fprintf(stderr, "rose: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
+        status = CLI_FAILED;
+    }
+    return status;
 }
