@@ -200,24 +200,37 @@ INLINE void store_sums(__m256i q, float s, int height, int h, uint8_t *block)
     }
 }
 
+/* Largest of 16 magnitudes, as bits: floats without sign order as integers, NaN above infinity. */
+INLINE uint32_t reduce_magnitude(__m512i m)
+{
+    __m256i a = _mm256_max_epu32(_mm512_castsi512_si256(m), _mm512_extracti64x4_epi64(m, 1));
+    __m128i b = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    b = _mm_max_epu32(b, _mm_shuffle_epi32(b, 0x4E));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(b, _mm_shuffle_epi32(b, 0xB1)));
+}
+
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
 {
+    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
     uint8_t *block = tile;
     for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES) {
-        uint32_t left = (uint32_t)ROSE_MIN(CPU_BLOCK, k - i), mask = left == 32 ? ~0u : (1u << left) - 1;
         for (int h = 0; h < height; h++) {
             const float *row = x + (size_t)h * stride + i;
-            __m512 a = _mm512_maskz_loadu_ps((__mmask16)mask, row),
-                   b = _mm512_maskz_loadu_ps((__mmask16)(mask >> 16), row + 16);
-            bool nan = _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) != 0;
-            float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
-            bool live = most >= 0x1p-100f && most <= 0x1p+120f && !nan;
-            float s = nan ? NAN : most >= 0x1p-100f ? most / 127.0f : 0.0f;
-            __m512 inverse = _mm512_set1_ps(live ? 127.0f / most : 0.0f);
-            __mmask16 all = live ? 0xFFFF : 0; /* not live: an infinity times 0 would not be 0 */
-            __m128i qa = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(a, inverse)));
-            __m128i qb = _mm512_cvtepi32_epi8(_mm512_maskz_cvtps_epi32(all, _mm512_mul_ps(b, inverse)));
-            __m256i q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
+            __m512 a = _mm512_loadu_ps(row), b = _mm512_loadu_ps(row + 16);
+            uint32_t bits =
+                reduce_magnitude(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                                  _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+            float most, s = 0;
+            memcpy(&most, &bits, 4);
+            __m256i q = _mm256_setzero_si256();
+            if (most >= 0x1p-100f && most <= 0x1p+120f) {
+                __m512 inverse = _mm512_set1_ps(127.0f / most);
+                s = most / 127.0f;
+                __m128i qa = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)));
+                __m128i qb = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)));
+                q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
+            } else if (!(most < 0x1p-100f)) /* huge, infinite or NaN: the codes stay 0, the scale shows it */
+                s = most != most ? NAN : most / 127.0f;
             _mm256_storeu_si256((__m256i *)(void *)(block + CPU_BLOCK * h), q);
             store_sums(q, s, height, h, block);
         }
