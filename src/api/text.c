@@ -179,6 +179,30 @@ static enum rose_status parse_input(struct arena *a, struct str input, const str
 }
 
 /* request: the chat is about to be answered, so that there must be messages and the answer's beginning is prompted for. */
+static struct str trim(struct str s)
+{
+    while (s.n && s.p[0] && strchr(" \t\r\n", s.p[0])) s.p++, s.n--;
+    while (s.n && s.p[s.n - 1] && strchr(" \t\r\n", s.p[s.n - 1])) s.n--;
+    return s;
+}
+
+/* "continue_final_message": the text ends behind the last message's content, so that the model goes on with it. Templates may trim the
+ * content; as in transformers, the last place where it stands counts, with its trailing white space where the template kept that. */
+static enum rose_status cut_behind_final(const struct json *input, struct template_output *out, struct rose_error *err)
+{
+    const struct json *messages = json_get(input, "messages"), *last = json_is(messages, JSON_ARRAY) && messages->count ? &messages->items[messages->count - 1] : NULL;
+    struct str content = json_str(json_get(last, "content"), ""), wanted = trim(content);
+    ptrdiff_t at = -1;
+    for (ptrdiff_t i = 0; wanted.n && (i = str_find(strbuf_str(&out->text), wanted, (size_t)i)) >= 0; i++) at = i;
+    if (at < 0) return status_set(err, ROSE_INVALID, "continue_final_message: the chat template does not show the last message's content, so there is nothing to go on with");
+    size_t end = (size_t)at + wanted.n, tail = (size_t)(content.p + content.n - (wanted.p + wanted.n));
+    if (out->text.n - end >= tail && !memcmp(out->text.p + end, wanted.p + wanted.n, tail)) end += tail;
+    out->text.n = end;
+    while (out->count && out->segments[out->count - 1].begin >= end) out->count--;
+    if (out->count && out->segments[out->count - 1].end > end) out->segments[out->count - 1].end = end;
+    return ROSE_OK;
+}
+
 static enum rose_status render(const struct text *t, struct str input, bool request, struct template_output *out, struct rose_error *err)
 {
     struct arena a;
@@ -192,6 +216,7 @@ static enum rose_status render(const struct text *t, struct str input, bool requ
     if (s == ROSE_OK && request) s = check_messages(json, err);
     if (s == ROSE_OK) s = add_tokens(t, &a, json, request, &json, err);
     if (s == ROSE_OK) s = template_render(t->chat_template, json, &(struct template_options){.as_transformers = true}, out, err);
+    if (s == ROSE_OK && json_bool(json_get(json, "continue_final_message"), false) && (s = cut_behind_final(json, out, err)) != ROSE_OK) template_output_free(out);
     arena_free(&a);
     return s;
 }
