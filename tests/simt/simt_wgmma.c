@@ -157,6 +157,8 @@ static void issue_all(struct warpgroup *w, struct fiber *threads, const void *pc
     uint32_t index = threads[0].index / 128;
     if (any->n % 8 || any->n < 8 || any->n > 256)
         simt_fail(SIMT_MISUSE, pc, "wgmma's N is 8, 16, .. 256, not %d", any->n);
+    if (any->type == SIMT_S8 && any->n > 24 && any->n % 16)
+        simt_fail(SIMT_MISUSE, pc, "integer wgmma has N 8, 16, 24 and multiples of 16, not %d", any->n);
     if (w->pending_count == 64) simt_fail(SIMT_RESOURCE, pc, "more than 64 wgmma without a wait");
     struct product *p = calloc(1, sizeof *p);
     *p = (struct product){.n = any->n,

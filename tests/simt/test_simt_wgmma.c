@@ -166,7 +166,7 @@ TEST(products)
     for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
         for (int s = 0; s < 4; s++) {
             /* MN-major: the columns are the contiguous extent and must fill swizzle rows. */
-            int n = ops[o].trans ? 64 : 40;
+            int n = ops[o].trans ? 64 : ops[o].kind == S8 ? 48 : 40;
             int bytes = ops[o].sparse ? 64 : 32; /* of k */
             if (!ops[o].trans && spans[s] && spans[s] < bytes) continue;
             int wrong;

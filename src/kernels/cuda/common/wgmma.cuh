@@ -12,7 +12,8 @@
  *                                         and the shared memory be written
  *     wgmma_pin(d, count);                keeps the compiler from moving accesses to d across the asm; after wait, before fence
  *
- * N is a constant, a multiple of 8 up to 256 (macros paste it); accumulate 0 starts from zero.
+ * N is a constant, a multiple of 8 up to 256 (s8: 8, 16, 24 and multiples of 16; macros paste it); accumulate 0 starts from
+ * zero.
  * d[N / 2]: thread t of the warpgroup, lane l, has rows 16 * (t / 32) + l / 4 (+ 8 for i / 2 odd), columns
  * 8 * (i / 4) + 2 * (l % 4) + i % 2. Register A (a[4]): the a of mma.cuh for the warp's 16 rows. Sparse metadata: as in mma.cuh,
  * for the warp's 16 rows (16-bit: selector 0 or 1, a constant).

@@ -1,0 +1,67 @@
+/* The widest vector of an architecture's global memory instructions, chosen by the plan: VEC_BYTES is 16 or 32 (sm_100 and
+ * later: one instruction; before, two). Eight or sixteen bf16, four or eight f32. */
+#ifndef ROSE_CUDA_VEC_CUH
+#define ROSE_CUDA_VEC_CUH
+
+#include "kernels/cuda/common/convert.cuh"
+#include "kernels/cuda/common/memory.cuh"
+
+#if VEC_BYTES == 32
+typedef u32x8 vec;
+#define vec_ld ld32
+#define vec_ld_nc ld32_nc
+#define vec_ld_keep ld32_keep
+#define vec_st st32
+#define vec_st_stream st32_stream
+#elif VEC_BYTES == 16
+typedef u32x4 vec;
+#define vec_ld ld16
+#define vec_ld_nc ld16_nc
+#define vec_ld_keep ld16_keep
+#define vec_st st16
+#define vec_st_stream st16_stream
+#else
+#error "VEC_BYTES is 16 or 32"
+#endif
+
+#define VEC_WORDS (VEC_BYTES / 4)
+#define VEC_BF16 (VEC_BYTES / 2) /* bf16 elements a vector */
+
+DEVICE vec vec_zero(void)
+{
+    vec r;
+    UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = 0;
+    return r;
+}
+/* VEC_BF16 floats of a vector of bf16, and back. */
+DEVICE void vec_to_f32(const vec *x, float *out)
+{
+    UNROLL for (int i = 0; i < VEC_WORDS; i++)
+    {
+        out[2 * i] = bf16x2_lo_f32(as_bf16x2(x->v[i]));
+        out[2 * i + 1] = bf16x2_hi_f32(as_bf16x2(x->v[i]));
+    }
+}
+DEVICE vec vec_from_f32(const float *x)
+{
+    vec r;
+    UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = f32_to_bf16x2(x[2 * i], x[2 * i + 1]).bits;
+    return r;
+}
+/* VEC_BF16 constants that nobody writes, at element `at` (a multiple of VEC_BF16) of a table of f32 (bytes 4) or bf16
+ * (bytes 2). */
+DEVICE void vec_ld_table(const void *table, uint32_t at, int bytes, float *out)
+{
+    if (bytes == 2) {
+        vec w = vec_ld_keep((const char *)table + (size_t)at * 2);
+        vec_to_f32(&w, out);
+    } else {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            vec w = vec_ld_keep((const char *)table + (size_t)at * 4 + h * VEC_BYTES);
+            UNROLL for (int i = 0; i < VEC_WORDS; i++) out[h * VEC_WORDS + i] = f32_from_bits(w.v[i]);
+        }
+    }
+}
+
+#endif
