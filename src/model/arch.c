@@ -155,10 +155,11 @@ static enum rose_status smollm3_json(arena_t *arena, const struct json *j, struc
 
 static enum rose_status gemma_gguf(arena_t *arena, struct weights *w, struct model_config *c, struct rose_error *err)
 {
-    (void)arena, (void)err;
+    (void)arena;
     c->embedding_scale = sqrtf((float)c->hidden);
     bool gemma3 = str_is(str_of(c->arch->name), "gemma3_text");
-    int32_t period = gemma3 ? 6 : 2, window = (int32_t)config_gguf_int(w, "attention.sliding_window", gemma3 ? 1024 : 4096);
+    int32_t period = gemma3 ? 6 : 2, window;
+    ROSE_TRY(config_gguf_size(w, "attention.sliding_window", INT32_MAX, gemma3 ? 1024 : 4096, &window, err));
     for (int32_t i = 0; i < c->layers; i++) c->layer[i].window = (i + 1) % period ? window : 0;
     c->attention_softcap = (float)config_gguf_num(w, "attn_logit_softcapping", gemma3 ? 0 : 50);
     c->logits_softcap = (float)config_gguf_num(w, "final_logit_softcapping", gemma3 ? 0 : 30);
@@ -168,6 +169,7 @@ static enum rose_status gemma_gguf(arena_t *arena, struct weights *w, struct mod
     if (!gemma3) return ROSE_OK;
     c->ropes[1] = (struct rope_config){.scaling = ROPE_DEFAULT, .rotary_dim = c->ropes[0].rotary_dim, .factor = 1,
                                        .theta = config_gguf_num(w, "rope.freq_base_swa", 10000)};
+    ROSE_TRY(config_rope_check(&c->ropes[1], weights_path(w), err));
     c->ropes_count = 2;
     for (int32_t i = 0; i < c->layers; i++) c->layer[i].rope = c->layer[i].window ? 1 : 0;
     return ROSE_OK;

@@ -16,6 +16,11 @@ enum rose_status config_rope_check(const struct rope_config *r, const char *file
         return status_at(err, ROSE_FORMAT, file, -1, "%s: llama3 rope wants 0 < low_freq_factor < high_freq_factor", file);
     if (r->scaling == ROPE_YARN && (!(r->beta_slow > 0) || !(r->beta_fast > 0) || r->theta == 1))
         return status_at(err, ROSE_FORMAT, file, -1, "%s: yarn rope wants positive beta_fast and beta_slow and a theta other than 1", file);
+    if (!(r->attention_factor >= 0) || r->attention_factor > 1e6 || !(fabs(r->mscale) <= 1e6) || !(fabs(r->mscale_all_dim) <= 1e6))
+        return status_at(err, ROSE_FORMAT, file, -1, "%s: the rope attention factor %g (mscale %g, mscale_all_dim %g) makes no sense", file, r->attention_factor, r->mscale,
+                         r->mscale_all_dim);
+    if (r->scaling == ROPE_LONGROPE && r->original_context == 1)
+        return status_at(err, ROSE_FORMAT, file, -1, "%s: longrope wants an original context above 1", file);
     if (r->scaling == ROPE_DYNAMIC && r->rotary_dim == 2)
         return status_at(err, ROSE_FORMAT, file, -1, "%s: dynamic rope wants a rotary dimension above 2", file);
     return ROSE_OK;
@@ -64,16 +69,21 @@ enum rose_status config_finish(struct model_config *c, const char *file, struct 
     if (!h->value_dim) h->value_dim = h->head_dim;
     if (h->heads % h->kv_heads)
         return status_at(err, ROSE_FORMAT, file, -1, "%s: %d query heads cannot share %d key-value heads evenly", file, h->heads, h->kv_heads);
-    if (h->head_dim % 2 || h->head_dim > 512)
+    if (h->head_dim < 2 || h->head_dim % 2 || h->head_dim > 512)
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: head size %d (even sizes up to 512 are supported)", file, h->head_dim);
+    if (h->value_dim != h->head_dim)
+        return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: values of size %d beside keys of size %d are not supported", file, h->value_dim, h->head_dim);
+    if (c->context < 1) return status_at(err, ROSE_FORMAT, file, -1, "%s: a context of %d tokens makes no sense", file, c->context);
     if ((int64_t)h->heads * h->head_dim > 1 << 24 || (int64_t)c->hidden * c->vocabulary > (int64_t)1 << 40)
         return status_at(err, ROSE_FORMAT, file, -1, "%s: the sizes are absurd (heads %d x %d, hidden %d, vocabulary %d)", file, h->heads, h->head_dim, c->hidden,
                          c->vocabulary);
     if (!(c->norm_eps >= 0) || c->norm_eps > 1) return status_at(err, ROSE_FORMAT, file, -1, "%s: the norm's epsilon must lie in [0, 1]", file);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrtf((float)h->head_dim);
+    if (!(c->attention_scale > 0)) return status_at(err, ROSE_FORMAT, file, -1, "%s: the scale of attention scores must be positive", file);
     if (!isfinite(c->attention_scale) || !isfinite(c->embedding_scale) || !isfinite(c->residual_scale) || !isfinite(c->logits_scale) || c->logits_scale == 0)
         return status_at(err, ROSE_FORMAT, file, -1, "%s: a multiplier is not a finite number", file);
-    if (!(c->attention_softcap >= 0) || !(c->logits_softcap >= 0)) return status_at(err, ROSE_FORMAT, file, -1, "%s: a soft cap is negative", file);
+    if (!(c->attention_softcap >= 0) || !(c->logits_softcap >= 0) || isinf(c->attention_softcap) || isinf(c->logits_softcap))
+        return status_at(err, ROSE_FORMAT, file, -1, "%s: a soft cap is negative or infinite", file);
     for (int32_t i = 0; i < c->ropes_count; i++)
         if (c->ropes[i].rotary_dim > h->head_dim)
             return status_at(err, ROSE_FORMAT, file, -1, "%s: the rotary dimension %d exceeds the head size %d", file, c->ropes[i].rotary_dim, h->head_dim);

@@ -15,13 +15,6 @@ static const struct gguf_value *find(struct weights *w, const char *key)
     return gguf_get(w, full);
 }
 
-int64_t config_gguf_int(struct weights *w, const char *key, int64_t fallback)
-{
-    const struct gguf_value *v = find(w, key);
-    int64_t n;
-    return v && gguf_int(v, 0, &n) ? n : fallback;
-}
-
 double config_gguf_num(struct weights *w, const char *key, double fallback)
 {
     const struct gguf_value *v = find(w, key);
@@ -29,8 +22,7 @@ double config_gguf_num(struct weights *w, const char *key, double fallback)
     return v && gguf_num(v, 0, &n) ? n : fallback;
 }
 
-/* A size; also a list (one a layer), of which all must be equal. */
-static enum rose_status size_of(struct weights *w, const char *key, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err)
+enum rose_status config_gguf_size(struct weights *w, const char *key, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err)
 {
     const struct gguf_value *v = find(w, key);
     const char *file = weights_path(w);
@@ -39,6 +31,7 @@ static enum rose_status size_of(struct weights *w, const char *key, int64_t high
         *out = (int32_t)fallback;
         return ROSE_OK;
     }
+    if (!v->count) return status_at(err, ROSE_FORMAT, file, (int64_t)v->offset, "%s: *.%s is an empty list", file, key);
     for (uint64_t i = 0; i < v->count; i++) {
         int64_t n;
         if (!gguf_int(v, i, &n) || n < 0 || n > high || n > INT32_MAX)
@@ -54,10 +47,10 @@ static enum rose_status rope_from_gguf(struct weights *w, struct model_config *c
     *r = (struct rope_config){.beta_fast = config_gguf_num(w, "rope.scaling.yarn_beta_fast", 32), .beta_slow = config_gguf_num(w, "rope.scaling.yarn_beta_slow", 1),
                               .low_freq_factor = 1, .high_freq_factor = 4, .truncate = true};
     r->theta = config_gguf_num(w, "rope.freq_base", 10000);
-    ROSE_TRY(size_of(w, "rope.dimension_count", 1 << 14, c->heads.head_dim, &r->rotary_dim, err));
+    ROSE_TRY(config_gguf_size(w, "rope.dimension_count", 1 << 14, c->heads.head_dim, &r->rotary_dim, err));
     r->factor = config_gguf_num(w, "rope.scaling.factor", config_gguf_num(w, "rope.scale_linear", 1));
     if (r->factor == 0) r->factor = 1;
-    ROSE_TRY(size_of(w, "rope.scaling.original_context_length", INT32_MAX, 0, &r->original_context, err));
+    ROSE_TRY(config_gguf_size(w, "rope.scaling.original_context_length", INT32_MAX, 0, &r->original_context, err));
     r->attention_factor = config_gguf_num(w, "rope.scaling.attn_factor", 0);
     const struct gguf_value *type = find(w, "rope.scaling.type");
     struct str name = STR("none");
@@ -75,11 +68,11 @@ static enum rose_status rope_from_gguf(struct weights *w, struct model_config *c
 
 static enum rose_status read_moe(struct weights *w, struct model_config *c, struct rose_error *err)
 {
-    ROSE_TRY(size_of(w, "expert_count", 4096, 0, &c->experts, err));
+    ROSE_TRY(config_gguf_size(w, "expert_count", 4096, 0, &c->experts, err));
     if (!c->experts) return ROSE_OK;
-    ROSE_TRY(size_of(w, "expert_used_count", 4096, -1, &c->experts_used, err));
-    ROSE_TRY(size_of(w, "expert_feed_forward_length", 1 << 22, c->intermediate, &c->expert_intermediate, err));
-    ROSE_TRY(size_of(w, "expert_shared_feed_forward_length", 1 << 22, 0, &c->shared_intermediate, err));
+    ROSE_TRY(config_gguf_size(w, "expert_used_count", 4096, -1, &c->experts_used, err));
+    ROSE_TRY(config_gguf_size(w, "expert_feed_forward_length", 1 << 22, c->intermediate, &c->expert_intermediate, err));
+    ROSE_TRY(config_gguf_size(w, "expert_shared_feed_forward_length", 1 << 22, 0, &c->shared_intermediate, err));
     c->experts_normalize = true;
     c->experts_scale = (float)config_gguf_num(w, "expert_weights_scale", 1);
     char name[96];
@@ -136,16 +129,16 @@ enum rose_status config_from_gguf(struct arena *arena, struct weights *w, struct
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: architecture \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(name), list);
     }
     if (gguf_str(w, "general.name", &name, NULL) == ROSE_OK) snprintf(c->name, sizeof c->name, STR_FMT, STR_ARG(name));
-    ROSE_TRY(size_of(w, "block_count", 4096, -1, &c->layers, err));
-    ROSE_TRY(size_of(w, "embedding_length", 1 << 20, -1, &c->hidden, err));
-    ROSE_TRY(size_of(w, "feed_forward_length", 1 << 22, -1, &c->intermediate, err));
-    ROSE_TRY(size_of(w, "context_length", INT32_MAX, 2048, &c->context, err));
-    ROSE_TRY(size_of(w, "attention.head_count", 1 << 14, -1, &c->heads.heads, err));
+    ROSE_TRY(config_gguf_size(w, "block_count", 4096, -1, &c->layers, err));
+    ROSE_TRY(config_gguf_size(w, "embedding_length", 1 << 20, -1, &c->hidden, err));
+    ROSE_TRY(config_gguf_size(w, "feed_forward_length", 1 << 22, -1, &c->intermediate, err));
+    ROSE_TRY(config_gguf_size(w, "context_length", INT32_MAX, 2048, &c->context, err));
+    ROSE_TRY(config_gguf_size(w, "attention.head_count", 1 << 14, -1, &c->heads.heads, err));
     if (c->layers < 1 || c->hidden < 1 || c->heads.heads < 1) return status_at(err, ROSE_FORMAT, file, -1, "%s: a model of %d layers, width %d, %d heads makes no sense", file, c->layers, c->hidden, c->heads.heads);
-    ROSE_TRY(size_of(w, "attention.head_count_kv", 1 << 14, c->heads.heads, &c->heads.kv_heads, err));
+    ROSE_TRY(config_gguf_size(w, "attention.head_count_kv", 1 << 14, c->heads.heads, &c->heads.kv_heads, err));
     if (c->heads.kv_heads < 1) return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: layers without key-value heads are not supported", file);
-    ROSE_TRY(size_of(w, "attention.key_length", 1 << 14, ROSE_MAX(c->hidden / c->heads.heads, 1), &c->heads.head_dim, err));
-    ROSE_TRY(size_of(w, "attention.value_length", 1 << 14, c->heads.head_dim, &c->heads.value_dim, err));
+    ROSE_TRY(config_gguf_size(w, "attention.key_length", 1 << 14, ROSE_MAX(c->hidden / c->heads.heads, 1), &c->heads.head_dim, err));
+    ROSE_TRY(config_gguf_size(w, "attention.value_length", 1 << 14, c->heads.head_dim, &c->heads.value_dim, err));
     c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);
     if (!c->layer) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     c->norm_eps = (float)config_gguf_num(w, "attention.layer_norm_rms_epsilon", config_gguf_num(w, "attention.layer_norm_epsilon", 1e-5));
@@ -153,7 +146,7 @@ enum rose_status config_from_gguf(struct arena *arena, struct weights *w, struct
     c->activation = c->arch->activation ? c->arch->activation : OP_ACT_SILU;
     c->rope_pairs = c->arch->gguf_pairs ? OP_ROPE_PAIRS : OP_ROPE_HALF;
     int32_t window;
-    ROSE_TRY(size_of(w, "attention.sliding_window", INT32_MAX, 0, &window, err));
+    ROSE_TRY(config_gguf_size(w, "attention.sliding_window", INT32_MAX, 0, &window, err));
     for (int32_t i = 0; i < c->layers; i++) c->layer[i].window = window;
     ROSE_TRY(read_tokens(w, c, err));
     read_features(w, c);

@@ -95,6 +95,13 @@ const struct json *config_rope_params(const struct json *config)
     return get2(config, "rope_parameters", "rope_scaling");
 }
 
+/* A token id, -1: none, or none that the vocabulary has. */
+static int32_t token_id(const struct json *v, const struct model_config *c)
+{
+    int64_t id = json_int(v, -1);
+    return id >= 0 && id < c->vocabulary ? (int32_t)id : -1;
+}
+
 static enum rose_status read_eos(const struct json *v, struct model_config *c, struct rose_error *err)
 {
     if (json_is(v, JSON_ARRAY)) {
@@ -180,8 +187,8 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     c->activation = c->arch->activation ? c->arch->activation : OP_ACT_SILU;
     if (act.n && !config_activation(act, &c->activation))
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: activation \"" STR_FMT "\" is not supported", file, STR_ARG(act));
-    c->bos = (int32_t)json_int(json_get(j, "bos_token_id"), -1);
-    c->pad = (int32_t)json_int(json_get(j, "pad_token_id"), -1);
+    c->bos = token_id(json_get(j, "bos_token_id"), c);
+    c->pad = token_id(json_get(j, "pad_token_id"), c);
     ROSE_TRY(config_eos(j, c, err));
     ROSE_TRY(read_windows(j, c, err));
     c->ropes_count = 1;

@@ -17,8 +17,9 @@ const struct json *config_rope_params(const struct json *config);
 /* Adds the ids of "eos_token_id" (one or a list), each once. */
 enum rose_status config_eos(const struct json *config, struct model_config *c, struct rose_error *err);
 enum rose_status config_rope_check(const struct rope_config *r, const char *file, struct rose_error *err);
+/* A size in GGUF metadata, 0 to high; also a list (one a layer), of which all must be equal. fallback < 0: it must be there. */
+enum rose_status config_gguf_size(struct weights *weights, const char *key, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err);
 /* A number under the architecture's own prefix in GGUF metadata ("llama." + key). */
-int64_t config_gguf_int(struct weights *weights, const char *key, int64_t fallback);
 double config_gguf_num(struct weights *weights, const char *key, double fallback);
 
 #endif

@@ -175,3 +175,24 @@ def gguf_form(spec, seed, tensors, values):
     begin = gguf.GGUFReader(path).data_offset
     recipes = [{"name": n, "dtype": d, "count": int(np.prod(s)), "rows": s[0], **r} for n, d, s, r in listed]
     return {"tensors": recipes, "bytes": len(whole), "hash": f"{fnv1a64(whole):016x}"}, whole[:begin]
+
+
+def fuzz_seeds(folder):
+    """Metadata of every architecture with a token table of four rows, for tests/fuzz/fuzz_config.c."""
+    from models_list import MODELS
+    for name, spec in MODELS.items():
+        if "gguf" not in spec:
+            continue
+        c, arch = spec["config"], ARCH[spec["config"]["model_type"]]
+        heads = c["num_attention_heads"]
+        w = gguf.GGUFWriter(os.path.join(folder, name + ".gguf"), arch)
+        add_metadata(w, c, spec["gguf"], arch, heads, c.get("num_key_value_heads") or heads, c.get("head_dim") or c["hidden_size"] // heads)
+        w.add_tensor("token_embd.weight", np.zeros((4, c["hidden_size"]), np.float16))
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+
+
+if __name__ == "__main__":
+    fuzz_seeds(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz/corpus/config"))
