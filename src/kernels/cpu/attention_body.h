@@ -72,58 +72,9 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
     }
 }
 
-static void VEC_NAME(attention_zero_row)(const struct attention_softmax *s, int32_t r)
-{
-    for (int32_t j = s->begin; j < s->end; j++) s->scores[r * ATTENTION_TILE + j] = 0;
-}
+#include "kernels/cpu/attention_softmax_body.h"
 
-static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
-{
-    enum { N = ATTENTION_TILE / VL };
-    vf low = vset1(-INFINITY);
-    for (int32_t r = 0; r < s->rows; r++) {
-        float *row = s->scores + r * ATTENTION_TILE;
-        if (s->lo[r] >= s->hi[r]) {
-            VEC_NAME(attention_zero_row)(s, r);
-            continue;
-        }
-        vf x[N], lo = vset1((float)s->lo[r] - 0.5f), hi = vset1((float)s->hi[r] - 0.5f), top = low;
-        bool whole = s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE;
-        VEC_UNROLL
-        for (int j = 0; j < N; j++) {
-            x[j] = vload(row + j * VL);
-            vf column = viota() + vset1((float)(j * VL));
-            if (s->softcap != 0) x[j] = vtanh(x[j]) * vset1(s->softcap);
-            if (s->slopes) x[j] = x[j] - vset1(s->slopes[r]) * vabs(column - vset1((float)s->position[r]));
-            if (!whole) x[j] = vsel(vand(vlt(lo, column), vlt(column, hi)), x[j], low);
-            top = vmax(x[j], top);
-        }
-        float m = vhmax(top);
-        m = m > s->maximum[r] ? m : s->maximum[r];
-        if (m == -INFINITY) { /* every key in sight lay on a missing page */
-            VEC_NAME(attention_zero_row)(s, r);
-            continue;
-        }
-        vf vm_ = vset1(m), sum = vset1(0);
-        VEC_UNROLL
-        for (int j = 0; j < N; j++) {
-            x[j] = vexp2(x[j] - vm_);
-            vstore(row + j * VL, x[j]);
-            sum = sum + x[j];
-        }
-        float total = vsum(sum);
-        if (m != s->maximum[r]) {
-            vf alpha = vexp2(vset1(s->maximum[r]) - vm_);
-            float scale[VL];
-            vstore(scale, alpha);
-            s->sum[r] *= scale[0];
-            float *acc = s->acc + (int64_t)r * s->acc_ld;
-            for (int32_t j = 0; j < s->acc_ld; j += VL) vstore(acc + j, vload(acc + j) * alpha);
-            s->maximum[r] = m;
-        }
-        s->sum[r] += total;
-    }
-}
+static void VEC_NAME(attention_softmax)(const struct attention_softmax *s) { VEC_NAME(attention_softmax_into)(s, NULL); }
 
 static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n)
 {

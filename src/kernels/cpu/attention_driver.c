@@ -302,6 +302,25 @@ static void tile_hide(const struct walk *w, int32_t rows, int32_t b0, int32_t b1
     }
 }
 
+/* The bfloat16 kernels over SUB rows at a time, so that their scores, weights and sums stay in the nearest
+ * cache. */
+static void tile_run_half(const struct walk *w, const struct attention_softmax *all, int32_t b0, int32_t b1,
+                          uint32_t present)
+{
+    enum { SUB = 32 };
+    for (int32_t r = 0; r < all->rows; r += SUB) {
+        struct attention_softmax s = *all;
+        s.rows = ROSE_MIN(SUB, all->rows - r);
+        s.acc += (size_t)r * (size_t)w->ld;
+        s.maximum += r, s.sum += r, s.lo += r, s.hi += r, s.position += r;
+        if (s.slopes) s.slopes += r;
+        w->half->scores(w->half_q + (size_t)r * (size_t)w->d32, w->half_k, s.scores, s.rows, w->d32, b0, b1);
+        tile_hide(w, s.rows, b0, b1, present);
+        w->half->softmax(&s, w->half_weights);
+        w->half->values(w->half_weights, w->half_v, s.acc, s.rows, w->ld, b0, b1);
+    }
+}
+
 static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
 {
     const struct attention_params *p = w->p;
@@ -329,10 +348,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
                                   .begin = begin,
                                   .end = end};
     if (half) {
-        w->half->scores(w->half_q, w->half_k, w->scores, rows, w->d32, b0, b1);
-        tile_hide(w, rows, b0, b1, present);
-        w->half->softmax(&s, w->half_weights);
-        w->half->values(w->half_weights, w->half_v, w->acc, rows, w->ld, b0, b1);
+        tile_run_half(w, &s, b0, b1, present);
         return;
     }
     if (direct)

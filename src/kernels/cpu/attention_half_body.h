@@ -100,46 +100,7 @@ static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32
     }
 }
 
-/* As attention_softmax of attention_body.h, but weights go to bfloat16 [rows, ATTENTION_TILE]. */
-static void half_softmax(const struct attention_softmax *s, uint16_t *weights)
-{
-    enum { N = ATTENTION_TILE / VL };
-    vf low = vset1(-INFINITY);
-    for (int32_t r = 0; r < s->rows; r++) {
-        const float *row = s->scores + r * ATTENTION_TILE;
-        uint16_t *out = weights + r * ATTENTION_TILE;
-        vf x[N], lo = vset1((float)s->lo[r] - 0.5f), hi = vset1((float)s->hi[r] - 0.5f), top = low;
-        bool whole = s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE;
-        VEC_UNROLL
-        for (int j = 0; j < N; j++) {
-            x[j] = vload(row + j * VL);
-            vf column = viota() + vset1((float)(j * VL));
-            if (s->softcap != 0) x[j] = vtanh(x[j]) * vset1(s->softcap);
-            if (s->slopes) x[j] = x[j] - vset1(s->slopes[r]) * vabs(column - vset1((float)s->position[r]));
-            if (!whole) x[j] = vsel(vand(vlt(lo, column), vlt(column, hi)), x[j], low);
-            top = vmax(x[j], top);
-        }
-        float m = vhmax(top);
-        m = m > s->maximum[r] ? m : s->maximum[r];
-        if (m == -INFINITY) {
-            memset(out, 0, ATTENTION_TILE * sizeof *out);
-            continue;
-        }
-        vf vm_ = vset1(m), sum = vset1(0);
-        VEC_UNROLL
-        for (int j = 0; j < N; j++) {
-            x[j] = vexp2_of(x[j] - vm_, true);
-            half_row(out + j * VL, x[j]);
-            sum = sum + x[j];
-        }
-        float total = vsum(sum);
-        if (m != s->maximum[r]) {
-            vf alpha = vexp2(vset1(s->maximum[r]) - vm_);
-            s->sum[r] *= _mm512_cvtss_f32(alpha);
-            float *acc = s->acc + (int64_t)r * s->acc_ld;
-            for (int32_t j = 0; j < s->acc_ld; j += VL) vstore(acc + j, vload(acc + j) * alpha);
-            s->maximum[r] = m;
-        }
-        s->sum[r] += total;
-    }
-}
+#define ATTENTION_HALF_BODY
+#include "kernels/cpu/attention_softmax_body.h"
+
+static void half_softmax(const struct attention_softmax *s, uint16_t *weights) { VEC_NAME(attention_softmax_into)(s, weights); }
