@@ -37,6 +37,9 @@
 
 enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
 
+/* Bytes that prefetches run ahead in a weight's stream. */
+enum { MATMUL_PREFETCH = 2048 };
+
 /* Byte offsets in a block of an integer tile of height H. */
 enum { MATMUL_ACT_S = 32, MATMUL_ACT_SSUM = 36, MATMUL_ACT_NSUM = 48 };
 

@@ -13,8 +13,6 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { PREFETCH = 2048 }; /* bytes ahead in the weight's stream */
-
 INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes,
                        const uint8_t *codes, const float *scales, const uint8_t *tile, int blocks,
                        __m512i table, float *out)
@@ -29,7 +27,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
         __m512i q[8];
         UNROLL
         for (int v = 0; v < code_bytes; v += 64)
-            _mm_prefetch((const char *)codes + PREFETCH + v, _MM_HINT_T0);
+            _mm_prefetch((const char *)codes + MATMUL_PREFETCH + v, _MM_HINT_T0);
         unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
@@ -129,8 +127,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
         UNROLL
         for (int c = 0; c < 8; c++) {
             __m512 w0, w1;
-            _mm_prefetch((const char *)p + PREFETCH, _MM_HINT_T0);
-            if (kernel == CPU_F32) _mm_prefetch((const char *)p + PREFETCH + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)p + MATMUL_PREFETCH, _MM_HINT_T0);
+            if (kernel == CPU_F32) _mm_prefetch((const char *)p + MATMUL_PREFETCH + 64, _MM_HINT_T0);
             weights(kernel, p, &w0, &w1);
             p += pair;
             UNROLL

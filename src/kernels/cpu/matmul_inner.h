@@ -65,8 +65,11 @@ static inline size_t matmul_scale_bytes(const struct cpu_weight *w)
 static inline void matmul_expand(const struct matmul_kernels *kernels, const struct cpu_weight *w,
                                  size_t group, float *scales)
 {
-    if (!matmul_is_float(w))
-        kernels->expand_scales(w->format, w->data + group * w->group_bytes, cpu_weight_blocks(w), scales);
+    if (matmul_is_float(w)) return;
+    const uint8_t *data = w->data + group * w->group_bytes;
+    /* the stream goes on: what lies as far ahead as the products' own prefetches reach */
+    for (size_t i = 0; i < w->codes_at; i += 64) __builtin_prefetch(data + MATMUL_PREFETCH + i);
+    kernels->expand_scales(w->format, data, cpu_weight_blocks(w), scales);
 }
 
 /* out[height][16] = the tile at `row` times a group; scales as matmul_expand left them. */
