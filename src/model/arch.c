@@ -205,6 +205,7 @@ static const struct arch rows[] = {
     {.name = "llama", .gguf = "llama", .hf_class = "LlamaForCausalLM", .gguf_pairs = true, .reads_attention_bias = true, .reads_mlp_bias = true,
      .ignore = "rotary_emb.inv_freq"},
     {.name = "mistral", .hf_class = "MistralForCausalLM", .gguf_pairs = true, .windows = ARCH_WINDOWS_ALL, .window = 4096, .kv_heads = 8},
+    {.name = "ministral", .hf_class = "MinistralForCausalLM", .gguf_pairs = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 8},
     {.name = "mixtral", .hf_class = "MixtralForCausalLM", .gguf_pairs = true, .extra = mixtral_slots, .windows = ARCH_WINDOWS_ALL, .kv_heads = 8, .theta = 1e6,
      .eps = 1e-5, .from_json = mixtral_json},
     {.name = "qwen2", .gguf = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 32,

@@ -41,6 +41,11 @@ MODELS["mistral"] = dict(
            {"head_dim": None}, {"num_key_value_heads": 4}],
     same=[{"use_sliding_window": False}, {"attention_bias": True}])
 
+MODELS["ministral"] = dict(
+    config=sizes("ministral", head_dim=16, sliding_window=16, rope_theta=1000.0, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    flips=[{"layer_types": None}, {"sliding_window": 24}, {"layer_types": ["full_attention"] * 3}, {"hidden_act": "gelu"}],
+    same=[{"attention_bias": True}])
+
 # Frequencies: each kind of scaling once, on a small Llama.
 MODELS["llama_linear"] = dict(
     gguf={},

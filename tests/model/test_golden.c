@@ -180,6 +180,25 @@ static void check_model(const char *name)
     golden_close(&g);
 }
 
+/* Every instruction set that this machine has. */
+TEST(instruction_sets)
+{
+    static const char *const sets[] = {"portable", "avx2", "avx512", "amx"}, *const names[] = {
+                                                                                 "llama3", "gemma2",
+                                                                                 "qwen2_moe",
+                                                                                 "phi3_longrope"};
+    struct rose_error err;
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        struct golden g;
+        golden_open(&g, names[k]);
+        golden_write_hf(&g);
+        for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+            if (op_isa_select(sets[i], &err) == ROSE_OK) check_file(&g, g.dir);
+        golden_close(&g);
+    }
+    CHECK_OK(op_isa_select("auto", &err), err);
+}
+
 #define MODEL(name)         \
     TEST(name)              \
     {                       \
@@ -191,6 +210,7 @@ MODEL(llama_linear)
 MODEL(llama_dynamic)
 MODEL(llama_yarn)
 MODEL(mistral)
+MODEL(ministral)
 MODEL(mixtral)
 MODEL(qwen2)
 MODEL(qwen2_moe)
@@ -205,7 +225,7 @@ MODEL(olmo2)
 MODEL(granite)
 MODEL(smollm3)
 
-TEST_MAIN(CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic), CASE(llama_yarn), CASE(mistral),
-          CASE(mixtral), CASE(qwen2), CASE(qwen2_moe), CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe),
-          CASE(gemma2), CASE(gemma3), CASE(phi3), CASE(phi3_longrope), CASE(olmo2), CASE(granite),
-          CASE(smollm3))
+TEST_MAIN(CASE(instruction_sets), CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic),
+          CASE(llama_yarn), CASE(mistral), CASE(ministral), CASE(mixtral), CASE(qwen2), CASE(qwen2_moe),
+          CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe), CASE(gemma2), CASE(gemma3), CASE(phi3),
+          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3))
