@@ -374,7 +374,11 @@ struct probe probes_get(int i, const struct probe_io *io, void *params)
         uint32_t span = spans[i % SPANS];
         /* A sparse product reads 64 bytes of k: the narrower span cannot hold them. */
         if (wgmma_ops[op].sparse && span == 32) span = 128;
-        return wgmma_probe(op, span, wgmma_ops[op].trans ? 64 : wgmma_ops[op].kind == S8 ? 48 : 40, io, params);
+        return wgmma_probe(op, span,
+                           wgmma_ops[op].trans        ? 64
+                           : wgmma_ops[op].kind == S8 ? 48
+                                                      : 40,
+                           io, params);
     }
     i -= WGMMA_PROBES;
     static const uint32_t wide[WIDE_PROBES] = {8, 128, 256};

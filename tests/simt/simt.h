@@ -1,12 +1,15 @@
 /* Runs a CUDA kernel's source on the CPU and looks for its mistakes.
  *
- *     const struct simt_kernel *k = simt_kernel("src/kernels/cuda/rmsnorm.cu", "rmsnorm", "ROSE_ARCH=900 N=96
- * ..."); void *x = simt_buffer("x", bytes, data);       // initialised from data void *y = simt_buffer("y",
- * bytes, NULL);       // unwritten: reading it is a fault until a kernel wrote it struct rmsnorm_params p =
- * {.x = x, .y = y, .rows = 5}; struct simt_report r = simt_launch(&(struct simt_launch){.kernel = k, .grid =
- * {2}, .block = {64}, .seed = s}, &p); CHECK_SIMT_CLEAN(r);
- *     ... compare y ...
- *     simt_reset();                                  // frees all buffers
+ *     const struct simt_kernel *k = simt_kernel("src/kernels/cuda/scale.cu", "scale", "ROSE_ARCH=900 N=96");
+ *     struct scale_params p = {
+ *         .x = simt_buffer("x", bytes, data), // holds data
+ *         .y = simt_buffer("y", bytes, NULL), // unwritten: reading it is a fault until a kernel wrote it
+ *         .rows = 5};
+ *     struct simt_launch l = {.kernel = k, .grid = {2}, .block = {64}, .seed = 7};
+ *     struct simt_report r = simt_launch(&l, &p);
+ *     CHECK_SIMT_CLEAN(r);
+ *     ... compare p.y ...
+ *     simt_reset(); // frees all buffers
  *
  * See docs/simt.md. Errors of use (a .cu that does not compile, a missing file) end the test program with a
  * message. */

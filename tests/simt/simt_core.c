@@ -73,15 +73,24 @@ static void fiber_leave(struct fiber *f)
  * ------------------------------------------------------------------------ */
 static char *stack_slab;
 static size_t stack_slab_bytes;
+#define STACK_MARGIN \
+    (16u << 20) /* below the first stack: large frames of its thread land here and are seen */
+#define STACK_CANARIES 16
 #define STACK_CANARY 0x5ca1ab1e0ddba11ull
 
 bool simt_is_stack(const void *p)
 {
-    return (uintptr_t)p - (uintptr_t)stack_slab < stack_slab_bytes;
+    if ((uintptr_t)p - (uintptr_t)stack_slab >= stack_slab_bytes) return false;
+    struct fiber *f = simt_grid->current;
+    if ((uintptr_t)p - (uintptr_t)f->stack >= simt_grid->l.stack_bytes)
+        simt_fail(SIMT_RESOURCE, f->waiting_pc,
+                  "thread %u leaves its stack of %zu bytes (large local arrays?): set .stack_bytes", f->index,
+                  simt_grid->l.stack_bytes);
+    return true;
 }
 
-/* Under the address sanitizer: a fault abandons frames, whose poison must not outlive them; what a failed launch leaves
- * allocated is not looked for. */
+/* Under the address sanitizer: a fault abandons frames, whose poison must not outlive them; what a failed
+ * launch leaves allocated is not looked for. */
 void __asan_unpoison_memory_region(void const volatile *p, size_t bytes) __attribute__((weak));
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -91,7 +100,9 @@ const char *__asan_default_options(void)
 
 static void stack_slab_need(size_t bytes)
 {
-    if (stack_slab && __asan_unpoison_memory_region) __asan_unpoison_memory_region(stack_slab, stack_slab_bytes);
+    if (stack_slab && __asan_unpoison_memory_region)
+        __asan_unpoison_memory_region(stack_slab, stack_slab_bytes);
+    bytes += STACK_MARGIN;
     if (bytes <= stack_slab_bytes) return;
     if (stack_slab) munmap(stack_slab, stack_slab_bytes);
     stack_slab =
@@ -278,8 +289,8 @@ static void block_start(struct block *b, uint32_t linear)
         void *keep_sp = f->sp;
         memset(f, 0, sizeof *f);
         f->sp = keep_sp;
-        f->stack = stack_slab + ((size_t)b->slot * g->threads + t) * stack;
-        *(uint64_t *)f->stack = STACK_CANARY;
+        f->stack = stack_slab + STACK_MARGIN + ((size_t)b->slot * g->threads + t) * stack;
+        for (int i = 0; i < STACK_CANARIES; i++) ((uint64_t *)f->stack)[i] = STACK_CANARY;
         f->block = b;
         f->index = t;
         f->lane = t % 32;
@@ -410,7 +421,9 @@ static void run(void)
         fiber_enter(f);
         g->current = NULL;
         if (g->failed) break;
-        if (*(uint64_t *)f->stack != STACK_CANARY) {
+        bool overrun = false;
+        for (int i = 0; i < STACK_CANARIES; i++) overrun |= ((uint64_t *)f->stack)[i] != STACK_CANARY;
+        if (overrun) {
             simt_fail(SIMT_RESOURCE, NULL,
                       "block %u thread %u overran its stack of %zu bytes (large local arrays?): set "
                       ".stack_bytes",

@@ -155,7 +155,8 @@ struct buffer {
     unsigned char *base;
     size_t bytes;
     struct cell *cells;
-    bool constant;
+    bool constant, initialised; /* initialised: a cell that says never written holds the host's data */
+    size_t low, high;           /* the bytes that this launch touched */
 };
 
 struct shared_array {
@@ -230,11 +231,13 @@ enum access {
 };
 /* Bounds, unwritten, race checks of the running fiber's access, and records it. */
 void simt_access(const void *p, size_t bytes, unsigned access, const void *pc);
+extern bool simt_initialised; /* of the memory that simt_cells gave last: see struct buffer */
 /* The cells of [p, p + bytes), which must lie in one buffer or in shared memory; otherwise a fault. */
 struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc);
 void simt_name_address(const void *p, char *out, size_t bytes);
 /* The block in whose shared window p lies, or NULL. */
 struct block *simt_shared_owner(const void *p);
+/* Of the running thread; a fault where p lies in another thread's. */
 bool simt_is_stack(const void *p);
 void simt_memory_start(void); /* of a launch: vector clocks, shared windows */
 void simt_memory_finish(void);

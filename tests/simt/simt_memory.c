@@ -49,7 +49,7 @@ static void *buffer_new(const char *name, size_t bytes, const void *data, bool c
     b->cells = reserve((bytes + 1) * sizeof(struct cell));
     if (data) {
         memcpy(b->base, data, bytes);
-        for (size_t i = 0; i < bytes; i++) b->cells[i].write = EPOCH_HOST;
+        b->initialised = true;
     } else
         memset(b->base, 0xff, bytes);
     return b->base;
@@ -88,7 +88,7 @@ bool simt_written(const void *buffer, size_t *offset)
 {
     struct buffer *b = find_buffer(buffer);
     for (size_t i = 0; b && i < b->bytes; i++)
-        if (b->cells[i].write == EPOCH_NEVER) {
+        if (b->cells[i].write == EPOCH_NEVER && !b->initialised) {
             if (offset) *offset = i;
             return false;
         }
@@ -136,7 +136,9 @@ void simt_memory_finish(void)
     for (uint32_t i = 0; i < buffer_count; i++) {
         struct buffer *b = &buffers[i];
         if (b->constant) continue;
-        for (size_t k = 0; k < b->bytes; k++) {
+        size_t high = b->high;
+        b->high = 0;
+        for (size_t k = b->low; k < high; k++) {
             struct cell *c = &b->cells[k];
             if (c->write && (c->write & EPOCH_HOST) != EPOCH_HOST) c->write = EPOCH_HOST;
             if (c->read[0]) c->read[0] = c->read[1] = 0;
@@ -250,11 +252,14 @@ static struct cell *shared_cells(struct block *b, const unsigned char *a, size_t
     return b->cells + at;
 }
 
+bool simt_initialised;
+
 struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc)
 {
     struct grid *g = simt_grid;
     const unsigned char *a = p;
     struct block *owner = simt_shared_owner(p);
+    simt_initialised = false;
     if (owner) return shared_cells(owner, a, bytes, access, pc);
     struct buffer *b = find_buffer(p);
     if (b) {
@@ -265,7 +270,11 @@ struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void
             simt_fail(SIMT_EARLY, pc, "access to %s before grid_dependency_wait", b->name);
         if (b->constant && (access & ACCESS_WRITE))
             simt_fail(SIMT_BOUNDS, pc, "write to the constant buffer %s", b->name);
-        return b->cells + (a - b->base);
+        simt_initialised = b->initialised;
+        size_t at = (size_t)(a - b->base);
+        if (!b->high || at < b->low) b->low = at;
+        if (at + bytes > b->high) b->high = at + bytes;
+        return b->cells + at;
     }
     uintptr_t u = (uintptr_t)p;
     const struct simt_kernel *k = g->l.kernel;
@@ -323,6 +332,7 @@ void simt_access(const void *p, size_t bytes, unsigned access, const void *pc)
     uint64_t flags = (access & ACCESS_ATOMIC ? EPOCH_ATOMIC : 0) | (access & ACCESS_CTA ? EPOCH_CTA : 0);
     epoch me = epoch_make(f->clock, f->block->linear, f->index, flags);
     uint32_t pc32 = (uint32_t)((uintptr_t)pc - g->l.kernel->base);
+    bool initialised = simt_initialised;
     epoch known = EPOCH_HOST; /* the last epoch that was found in order */
     for (size_t i = 0; i < bytes; i++) {
         struct cell *c = &cells[i];
@@ -338,7 +348,7 @@ void simt_access(const void *p, size_t bytes, unsigned access, const void *pc)
                 race(at, bytes - i, access, c->write, c->write_pc, true, pc);
             known = c->write;
         }
-        if (c->write == EPOCH_NEVER && !(access & ACCESS_WRITE) && !g->l.allow_unwritten) {
+        if (c->write == EPOCH_NEVER && !initialised && !(access & ACCESS_WRITE) && !g->l.allow_unwritten) {
             char name[200];
             simt_name_address(at, name, sizeof name);
             simt_fail(SIMT_UNWRITTEN, pc, "read of %s, which nobody has written", name);

@@ -1,0 +1,182 @@
+#include "op_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "op_cases_internal.h"
+
+uint32_t op_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+float op_normal(uint32_t *state)
+{
+    float s = 0;
+    for (int i = 0; i < 4; i++) s += (float)op_random(state) * 0x1p-23f - 1.0f;
+    return s * 0.87f;
+}
+void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) out[i] = f32_to_bf16(op_normal(&seed) * scale);
+}
+/* n weights of `bytes` each, and what they mean. */
+void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value)
+{
+    char *out = calloc(n ? n : 1, 4);
+    for (size_t i = 0; i < n; i++) {
+        float w = mean + op_normal(&seed) * 0.3f;
+        if (bytes == 2) {
+            uint16_t b = f32_to_bf16(w);
+            memcpy(out + i * 2, &b, 2);
+            value[i] = (double)bf16_to_f32(b);
+        } else {
+            memcpy(out + i * 4, &w, 4);
+            value[i] = (double)w;
+        }
+    }
+    return out;
+}
+/* A bf16 result must be the exact value rounded once: within half a unit in the last place, and `slack` for
+ * the float32 sums. */
+int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack)
+{
+    double g = (double)bf16_to_f32(got), tolerance = fabs(want) * 0x1p-8 * 1.004 + slack;
+    if (fabs(g - want) <= tolerance) return 0;
+    static int told;
+    if (told++ < 20)
+        fprintf(stderr, "%s: element %zu is %.9g, expected %.9g within %.3g\n", name, at, g, want, tolerance);
+    return 1;
+}
+
+/* ---- norm ---- */
+
+#include "ops/norm_cuda.h"
+#include "kernels/params/norm_rows.h"
+
+struct norm_case {
+    const char *name;
+    struct norm_shape s;
+    int pad; /* elements between rows */
+    bool in_place;
+};
+#define RMS(...)                                       \
+    {                                                  \
+        .eps = 1e-6f, .kind = OP_NORM_RMS, __VA_ARGS__ \
+    }
+#define LAYER(...)                                       \
+    {                                                    \
+        .eps = 1e-5f, .kind = OP_NORM_LAYER, __VA_ARGS__ \
+    }
+static const struct norm_case norm_cases[] = {
+    {"norm 5x96 f32 weight", RMS(.rows = 5, .cols = 96, .weight = 4), 32, false},
+    {"norm 41x128 in place", RMS(.rows = 41, .cols = 128, .weight = 2), 0, true},
+    {"norm 135x64, two rows a thread", RMS(.rows = 135, .cols = 64, .weight = 4, .repeat = 2), 0, false},
+    {"norm 3x264 ragged, residual", RMS(.rows = 3, .cols = 264, .weight = 4, .add = true), 8, false},
+    {"norm 3x4096", RMS(.rows = 3, .cols = 4096, .weight = 4), 0, false},
+    {"norm 2x4096, four vectors a thread, residual",
+     RMS(.rows = 2, .cols = 4096, .weight = 2, .add = true, .threads = 128), 0, false},
+    {"norm 3x2560 Gemma post-norm",
+     RMS(.rows = 3, .cols = 2560, .weight = 4, .offset = 1, .accumulate = true, .alpha = 0.5f), 64, false},
+    {"norm 2x16384 without weight", RMS(.rows = 2, .cols = 16384), 0, false},
+    {"layernorm 3x2048 with bias", LAYER(.rows = 3, .cols = 2048, .weight = 4, .bias = 4), 0, false},
+    {"layernorm 3x1000 ragged, residual", LAYER(.rows = 3, .cols = 1000, .weight = 2, .bias = 2, .add = true),
+     0, false},
+    {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
+};
+
+static void norm_row(const struct norm_shape *s, const double *x, const double *w, const double *b,
+                     const double *old, double *y)
+{
+    double mean = 0, sq = 0;
+    for (int c = 0; c < s->cols && s->kind == OP_NORM_LAYER; c++) mean += x[c] / s->cols;
+    for (int c = 0; c < s->cols; c++) sq += (x[c] - mean) * (x[c] - mean) / s->cols;
+    for (int c = 0; c < s->cols; c++) {
+        double v = (x[c] - mean) / sqrt(sq + (double)s->eps);
+        if (s->weight) v *= (double)s->offset + w[c];
+        if (s->bias) v += b[c];
+        v *= s->alpha != 0 ? (double)s->alpha : 1;
+        y[c] = s->accumulate ? old[c] + v : v;
+    }
+}
+
+static int norm_check(const struct norm_case *k, size_t rows, size_t stride, const uint16_t *x,
+                      const uint16_t *add, const uint16_t *old, const double *w, const double *b,
+                      const uint16_t *got_x, const uint16_t *got_y)
+{
+    size_t n = (size_t)k->s.cols;
+    int wrong = 0;
+    double *v = malloc(4 * n * sizeof *v), *y = v + n, *o = v + 2 * n;
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t c = 0; c < n; c++) {
+            size_t at = r * stride + c;
+            float f = bf16_to_f32(x[at]);
+            if (k->s.add) {
+                f = bf16_to_f32(f32_to_bf16(f + bf16_to_f32(add[at])));
+                wrong += bf16_to_f32(got_x[at]) != f;
+            }
+            v[c] = (double)f;
+            o[c] = (double)bf16_to_f32(old[at]);
+        }
+        norm_row(&k->s, v, w, b, o, y);
+        for (size_t c = 0; c < n; c++)
+            wrong += op_check_bf16(k->name, r * stride + c, got_y[r * stride + c], y[c], 3e-6);
+        for (size_t c = n; c < stride && !k->in_place && !k->s.accumulate; c++)
+            wrong += got_y[r * stride + c] != 0xffff;
+    }
+    free(v);
+    return wrong;
+}
+
+static int norm_run(const struct norm_case *k, const struct op_io *io)
+{
+    struct norm_shape s = k->s;
+    if (io->rows) s.rows = io->rows;
+    struct rose_error err = {0};
+    struct plan plan;
+    if (norm_cuda_plan(&s, io->device, &plan, &err))
+        return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
+    size_t n = (size_t)s.cols, stride = n + (size_t)k->pad, all = (size_t)s.rows * stride, bytes = all * 2;
+    uint16_t *x = malloc(bytes), *add = malloc(bytes), *old = malloc(bytes), *got_x = malloc(bytes),
+             *got_y = malloc(bytes);
+    double *wv = calloc(n, 8), *bv = calloc(n, 8);
+    void *w = op_weights(n, s.weight, s.offset != 0 ? 0 : 1, 5, wv), *b = op_weights(n, s.bias, 0, 6, bv);
+    op_fill_bf16(x, all, 2, 1), op_fill_bf16(add, all, 1, 2), op_fill_bf16(old, all, 1, 3);
+    struct norm_rows_params p = {.x_stride = (int64_t)stride,
+                                 .add_stride = (int64_t)stride,
+                                 .y_stride = (int64_t)stride,
+                                 .rows = (uint32_t)s.rows};
+    p.x = io->buffer(io->context, "x", bytes, x, false);
+    p.y = k->in_place ? p.x : io->buffer(io->context, "y", bytes, s.accumulate ? old : NULL, false);
+    if (s.add) p.add = io->buffer(io->context, "add", bytes, add, false);
+    if (s.weight) p.weight = io->buffer(io->context, "weight", n * (size_t)s.weight, w, true);
+    if (s.bias) p.bias = io->buffer(io->context, "bias", n * (size_t)s.bias, b, true);
+    int wrong = !io->run(io->context, &plan, &p, sizeof p);
+    io->read(io->context, got_x, p.x, bytes), io->read(io->context, got_y, p.y, bytes);
+    if (!wrong) wrong = norm_check(k, (size_t)s.rows, stride, x, add, old, wv, bv, got_x, got_y);
+    io->reset(io->context);
+    free(x), free(add), free(old), free(got_x), free(got_y), free(wv), free(bv), free(w), free(b);
+    return wrong;
+}
+
+/* ---- all ---- */
+
+enum { NORMS = sizeof norm_cases / sizeof *norm_cases };
+
+const char *op_cases_name(int i)
+{
+    if (i < NORMS) return norm_cases[i].name;
+    return op_cases_qk_name(i - NORMS);
+}
+int op_cases_run(int i, const struct op_io *io)
+{
+    if (i < NORMS) return norm_run(&norm_cases[i], io);
+    return op_cases_qk_run(i - NORMS, io);
+}
+bool op_cases_plan(int i, const struct device_info *device, struct plan *out)
+{
+    if (i < NORMS) return norm_cuda_plan(&norm_cases[i].s, device, out, NULL) == ROSE_OK;
+    return op_cases_qk_plan(i - NORMS, device, out);
+}

@@ -1,0 +1,18 @@
+/* What the files of cases share. */
+#ifndef ROSE_TESTS_OP_CASES_INTERNAL_H
+#define ROSE_TESTS_OP_CASES_INTERNAL_H
+
+#include "op_cases.h"
+#include "tensor/dtype.h"
+
+uint32_t op_random(uint32_t *state);
+float op_normal(uint32_t *state);
+void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed);
+void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value);
+int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack);
+
+const char *op_cases_qk_name(int i);
+int op_cases_qk_run(int i, const struct op_io *io);
+bool op_cases_qk_plan(int i, const struct device_info *device, struct plan *out);
+
+#endif

@@ -1,0 +1,150 @@
+/* Every op's kernel, as its plan launches it, on the CPU harness: for each architecture whose plan differs,
+ * in several orders. */
+#include <time.h>
+
+#include "op_cases.h"
+#include "simt.h"
+#include "test.h"
+
+static struct device_info devices[] = {
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_80",
+     .units = 108,
+     .l2_bytes = 40 << 20,
+     .bandwidth = 2.0e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_90a",
+     .units = 132,
+     .l2_bytes = 60 << 20,
+     .bandwidth = 4.8e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_100a",
+     .units = 148,
+     .l2_bytes = 126 << 20,
+     .bandwidth = 8.0e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_120a",
+     .units = 188,
+     .l2_bytes = 128 << 20,
+     .bandwidth = 1.8e12,
+     .warp = 32,
+     .max_threads_per_unit = 1536,
+     .max_threads_per_block = 1024},
+};
+
+struct context {
+    const struct device_info *device;
+    uint64_t seed;
+};
+
+static void *buffer(void *context, const char *name, size_t bytes, const void *data, bool constant)
+{
+    (void)context;
+    return constant ? simt_constant(name, bytes, data) : simt_buffer(name, bytes, data);
+}
+static bool run(void *context, const struct plan *plan, const void *params, size_t bytes)
+{
+    const struct context *c = context;
+    char defines[1500], file[100];
+    (void)bytes;
+    CHECK(plan_defines(plan, c->device, defines, sizeof defines));
+    snprintf(file, sizeof file, "src/kernels/cuda/%s.cu", plan->kernel);
+    struct simt_report r =
+        simt_launch(&(struct simt_launch){.kernel = simt_kernel(file, plan->kernel, defines),
+                                          .grid = {plan_grid(plan, plan->rows)},
+                                          .block = {plan->block},
+                                          .shared_bytes = plan->shared_bytes,
+                                          .cluster = plan->cluster,
+                                          .cooperative = plan->cooperative,
+                                          .dependent = plan_arch(c->device) >= 900,
+                                          .seed = c->seed},
+                    params);
+    CHECK_SIMT_CLEAN(r);
+    return r.fault == SIMT_CLEAN;
+}
+static void read_back(void *context, void *dst, const void *src, size_t bytes)
+{
+    (void)context;
+    memcpy(dst, src, bytes);
+}
+static void reset(void *context)
+{
+    (void)context;
+    simt_reset();
+}
+
+/* The CPU compiles a kernel anew only when its constants or the vector width differ: sm_90a stands for all
+ * that share them. */
+static bool same_code(int i, const struct device_info *a, const struct device_info *b)
+{
+    struct plan p, q;
+    char x[1500], y[1500];
+    if (!op_cases_plan(i, a, &p) || !op_cases_plan(i, b, &q)) return false;
+    if (!plan_defines(&p, a, x, sizeof x) || !plan_defines(&q, b, y, sizeof y)) return false;
+    return !strcmp(strchr(x, ' '), strchr(y, ' ')) && !strcmp(p.kernel, q.kernel);
+}
+
+static void run_device(int d, const char *filter)
+{
+    struct context context = {&devices[d], 0};
+    struct op_io io = {&devices[d], buffer, run, read_back, reset, &context, 0};
+    for (int i = 0; op_cases_name(i); i++) {
+        if (filter && !strstr(op_cases_name(i), filter)) continue;
+        if (d != 1 && same_code(i, &devices[d], &devices[1])) continue;
+        for (context.seed = 0; context.seed < (d == 1 ? 2u : 1u); context.seed++) {
+            int wrong = op_cases_run(i, &io);
+            if (wrong) fprintf(stderr, "%s on %s: %d wrong\n", op_cases_name(i), devices[d].arch, wrong);
+            CHECK_INT(wrong, 0);
+        }
+    }
+}
+
+TEST(sm_90)
+{
+    run_device(1, NULL);
+}
+TEST(sm_80)
+{
+    run_device(0, NULL);
+}
+TEST(sm_100)
+{
+    run_device(2, NULL);
+}
+TEST(sm_120)
+{
+    run_device(3, NULL);
+}
+
+/* Plans are the same whenever they are asked for, and say what they mean. */
+TEST(plans_print)
+{
+    struct plan a, b;
+    for (int i = 0; op_cases_name(i); i++)
+        for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+            struct strbuf x = {0}, y = {0};
+            CHECK(op_cases_plan(i, &devices[d], &a) && op_cases_plan(i, &devices[d], &b));
+            plan_print(&a, &x), plan_print(&b, &y);
+            CHECK(x.p && y.p && !strcmp(x.p, y.p));
+            CHECK(a.count <= PLAN_MAX_CONSTANTS && a.block % 32 == 0 && a.block <= 1024 && a.bytes > 0 &&
+                  a.predicted_us > 1);
+            strbuf_free(&x), strbuf_free(&y);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {CASE(plans_print), CASE(sm_90), CASE(sm_80), CASE(sm_100),
+                                             CASE(sm_120)};
+    if (argc > 2 && !strcmp(argv[1], "--only")) return run_device(1, argv[2]), test_failures_;
+    return test_run_all(cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -1,0 +1,91 @@
+/* Every op's kernel, with the constants of its plan, compiles for every architecture without spills. Needs
+ * NVRTC, no GPU. */
+#include "base/str.h"
+#include "jit/jit.h"
+#include "op_cases.h"
+#include "test.h"
+
+enum { ARCHES = 5, MOST = 400 };
+static const struct device_info devices[ARCHES] = {
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_80",
+     .units = 108,
+     .l2_bytes = 40 << 20,
+     .bandwidth = 2.0e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_89",
+     .units = 142,
+     .l2_bytes = 96 << 20,
+     .bandwidth = 0.9e12,
+     .warp = 32,
+     .max_threads_per_unit = 1536,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_90a",
+     .units = 132,
+     .l2_bytes = 60 << 20,
+     .bandwidth = 4.8e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_100a",
+     .units = 148,
+     .l2_bytes = 126 << 20,
+     .bandwidth = 8.0e12,
+     .warp = 32,
+     .max_threads_per_unit = 2048,
+     .max_threads_per_block = 1024},
+    {.kind = DEVICE_CUDA,
+     .arch = "sm_120a",
+     .units = 188,
+     .l2_bytes = 128 << 20,
+     .bandwidth = 1.8e12,
+     .warp = 32,
+     .max_threads_per_unit = 1536,
+     .max_threads_per_block = 1024},
+};
+
+static bool verbose_;
+
+TEST(compiles_without_spills)
+{
+    static const struct jit_kernel *kernels[MOST];
+    struct rose_error err = {0};
+    struct jit *jit = NULL;
+    int n = 0;
+    CHECK_OK(jit_open(&(struct jit_options){0}, &jit, &err), err);
+    for (int i = 0; op_cases_name(i); i++)
+        for (int d = 0; d < ARCHES && n < MOST; d++) {
+            struct plan plan;
+            CHECK(op_cases_plan(i, &devices[d], &plan));
+            CHECK_OK(plan_request(&plan, jit, devices[d].arch, &kernels[n++], &err), err);
+        }
+    CHECK_OK(jit_compile_all(jit, &err), err);
+    double ms = 0;
+    for (int i = 0; i < n && kernels[i]; i++) {
+        struct jit_info info = jit_info(kernels[i]);
+        CHECK_INT(info.entries_count, 1);
+        if (info.entries_count != 1) continue;
+        const struct jit_entry *e = &info.entries[0];
+        if (e->stack_bytes > 0 || e->spill_stores > 0 || e->spill_loads > 0)
+            test_failures_++, fprintf(stderr, "%s %s: stack %d, spills %d + %d\n", info.name, info.arch,
+                                      (int)e->stack_bytes, (int)e->spill_stores, (int)e->spill_loads);
+        ms += info.compile_ms;
+    }
+    printf("  %d kernels, %.0f ms each\n", n, ms / (n ? n : 1));
+    struct strbuf table = {0};
+    if (verbose_) jit_print_kernels(jit, &table), printf("%s", table.p ? table.p : "");
+    strbuf_free(&table);
+    jit_close(jit);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {CASE(compiles_without_spills)};
+    verbose_ = argc > 1 && !strcmp(argv[1], "--table");
+    return test_run_all(cases, 1, 1, argv);
+}
