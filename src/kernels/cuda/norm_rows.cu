@@ -1,0 +1,146 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
+/* RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) of bf16 rows, read once and kept in registers.
+ *
+ *     x = bf16(x + add)                                              ADD (the residual stream, in place)
+ *     n = x / sqrt(mean(x^2) + eps)                                  RMS
+ *     n = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)          LAYER: two reductions of the same registers
+ *     y = bf16([y +] alpha * (n * (offset + weight) + bias))         ACCUMULATE adds the old y
+ *
+ * A block is RPB groups of TPR threads; a group takes REP rows (one, where it is wider than a warp), RPB apart, and loads all
+ * of them before the first sum. Thread t of a group holds vectors t, t + TPR, ... of a row.
+ *
+ * Constants: N VEC_BYTES TPR RPB REP; LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA. */
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/cuda/common/vec.cuh"
+#include "kernels/params/norm_rows.h"
+
+#define VECTORS (N / VEC_BF16)
+#define PER ((VECTORS + TPR - 1) / TPR)
+#define WARPS (TPR * RPB / 32)
+#define GROUP_WARPS (TPR / 32)
+/* Weights are loaded beside the row where registers allow it: few rows wait for one round of loads instead of two. */
+#define EARLY (PER * REP <= 2)
+
+/* Sums of `n` values over the group, in every one of its threads. part: [n][WARPS]. */
+DEVICE void norm_sum(float *v, int n, float *part)
+{
+#if TPR <= 32
+    (void)part;
+    UNROLL for (uint32_t m = TPR / 2; m; m /= 2)
+        UNROLL for (int r = 0; r < n; r++) v[r] += shuffle_xor_f32(FULL_WARP, v[r], m, TPR);
+#else
+    (void)n;
+    float s = warp_sum_f32(v[0], WARP);
+    if (lane_id() == 0) part[warp_id()] = s;
+    block_sync();
+    const float *mine = part + thread_x() / TPR * GROUP_WARPS;
+    s = 0;
+#if GROUP_WARPS % 4 == 0
+    UNROLL for (int i = 0; i < GROUP_WARPS; i += 4)
+    {
+        u32x4 q = ld16(mine + i);
+        s += (f32_from_bits(q.v[0]) + f32_from_bits(q.v[1])) + (f32_from_bits(q.v[2]) + f32_from_bits(q.v[3]));
+    }
+#else
+    UNROLL for (int i = 0; i < GROUP_WARPS; i++) s += mine[i];
+#endif
+    v[0] = s;
+#endif
+}
+
+KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
+{
+    SHARED(f32x4, part, 2 * ((WARPS + 3) / 4) + 1);
+    const uint32_t t = thread_x() % TPR, first = block_x() * (RPB * REP) + thread_x() / TPR;
+    float weight[PER][VEC_BF16], bias[PER][VEC_BF16];
+    UNROLL for (int i = 0; i < PER; i++)
+    {
+        uint32_t c = t + i * TPR;
+        UNROLL for (int e = 0; e < VEC_BF16; e++) weight[i][e] = 0, bias[i][e] = 0;
+        if (EARLY && c < VECTORS) {
+            if (WEIGHT) vec_ld_table(p.weight, c * VEC_BF16, WEIGHT, weight[i]);
+            if (BIAS) vec_ld_table(p.bias, c * VEC_BF16, BIAS, bias[i]);
+        }
+    }
+    grid_dependency_wait();
+
+    vec x[REP][PER], add[ADD ? REP : 1][PER], old[ACCUMULATE ? REP : 1][PER];
+    UNROLL for (int r = 0; r < REP; r++)
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            uint32_t row = first + r * RPB, c = (t + i * TPR) * VEC_BF16;
+            x[r][i] = vec_zero();
+            if (ADD) add[r][i] = vec_zero();
+            if (row < p.rows && c < N) {
+                x[r][i] = vec_ld((const bf16 *)p.x + row * p.x_stride + c);
+                if (ADD) add[r][i] = vec_ld_nc((const bf16 *)p.add + row * p.add_stride + c);
+                if (ACCUMULATE) old[r][i] = vec_ld((const bf16 *)p.y + row * p.y_stride + c);
+            }
+        }
+    grid_dependency_launch();
+
+    float sum[REP], mean[REP];
+    UNROLL for (int r = 0; r < REP; r++)
+    {
+        sum[r] = 0, mean[r] = 0;
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            float f[VEC_BF16];
+            if (ADD) {
+                float g[VEC_BF16];
+                vec_to_f32(&x[r][i], f);
+                vec_to_f32(&add[r][i], g);
+                UNROLL for (int e = 0; e < VEC_BF16; e++) f[e] += g[e];
+                x[r][i] = vec_from_f32(f);
+            }
+            vec_to_f32(&x[r][i], f);
+            UNROLL for (int e = 0; e < VEC_BF16; e++) sum[r] = LAYER ? sum[r] + f[e] : fma_f32(f[e], f[e], sum[r]);
+        }
+    }
+    norm_sum(sum, REP, (float *)part);
+    if (LAYER) {
+        UNROLL for (int r = 0; r < REP; r++)
+        {
+            mean[r] = sum[r] * (1.0f / N);
+            sum[r] = 0;
+            UNROLL for (int i = 0; i < PER; i++)
+            {
+                float f[VEC_BF16];
+                vec_to_f32(&x[r][i], f);
+                UNROLL for (int e = 0; e < VEC_BF16; e++)
+                {
+                    float d = t + i * TPR < VECTORS ? f[e] - mean[r] : 0;
+                    sum[r] = fma_f32(d, d, sum[r]);
+                }
+            }
+        }
+        norm_sum(sum, REP, (float *)(part + (WARPS + 3) / 4));
+    }
+
+    UNROLL for (int i = 0; i < PER; i++)
+    {
+        uint32_t c = (t + i * TPR) * VEC_BF16;
+        if (!EARLY && c < N) {
+            if (WEIGHT) vec_ld_table(p.weight, c, WEIGHT, weight[i]);
+            if (BIAS) vec_ld_table(p.bias, c, BIAS, bias[i]);
+        }
+        UNROLL for (int r = 0; r < REP; r++)
+        {
+            uint32_t row = first + r * RPB;
+            float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS)), f[VEC_BF16], g[VEC_BF16];
+            if (row >= p.rows || c >= N) continue;
+            vec_to_f32(&x[r][i], f);
+            if (ACCUMULATE) vec_to_f32(&old[r][i], g);
+            UNROLL for (int e = 0; e < VEC_BF16; e++)
+            {
+                float v = (f[e] - mean[r]) * scale;
+                if (WEIGHT) v = v * (OFFSET + weight[i][e]);
+                if (BIAS) v = v + bias[i][e];
+                v = v * ALPHA;
+                f[e] = ACCUMULATE ? v + g[e] : v;
+            }
+            if (ADD) vec_st((bf16 *)p.x + row * p.x_stride + c, x[r][i]);
+            vec_st((bf16 *)p.y + row * p.y_stride + c, vec_from_f32(f));
+        }
+    }
+}

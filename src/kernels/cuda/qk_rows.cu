@@ -1,0 +1,164 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
+/* QK-norm (Henry et al. 2020: RMSNorm of every query and key head), rotary embedding (Su et al. 2021) and the write of keys and
+ * values into their pages: one read and one write of a packed qkv row.
+ *
+ * A head is VECTORS vectors. They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
+ * with i + ROTARY / 2, so vector j < ROT goes with vector j + ROT; vectors behind ROTARY follow two by two.
+ *
+ *     HD = 128, ROTARY = 128, 16-byte vectors: TPR = 8 threads a head, thread t holds vectors t and t + 8
+ *
+ * A group of TPR threads takes REP heads of one row (angles are computed once for them); sums go through shuffles inside the
+ * group only. Row r has CHUNKS groups: CQ of queries (chunk c: heads c, c + CQ, ...), CK of keys, and when WRITE CK of values.
+ *
+ * Constants: HEADS KV_HEADS HD VEC_BYTES TPR REP THREADS; NORM: bytes of a weight, 0: none; NORM_AFTER: norm behind the rotation;
+ * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS. */
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/cuda/common/trig.cuh"
+#include "kernels/cuda/common/vec.cuh"
+#include "kernels/params/kv_layout.h"
+#include "kernels/params/qk_rows.h"
+
+#define VECTORS (HD / VEC_BF16)
+#define ROT (ROPE ? ROTARY / 2 / VEC_BF16 : 0)
+#define PER (VECTORS / 2 / TPR)
+#define CQ ((HEADS + REP - 1) / REP)
+#define CK ((KV_HEADS + REP - 1) / REP)
+#define CHUNKS (CQ + CK * (WRITE ? 2 : 1))
+#define GROUPS (THREADS / TPR)
+STATIC_ASSERT(VECTORS % (2 * TPR) == 0, "a thread holds whole pairs of vectors");
+
+enum { QUERY, KEY, VALUE };
+
+/* The two vectors of pair s. */
+DEVICE uint32_t qk_low(uint32_t s)
+{
+    return s < ROT ? s : 2 * s;
+}
+DEVICE uint32_t qk_high(uint32_t s)
+{
+    return s < ROT ? s + ROT : 2 * s + 1;
+}
+
+/* cos and sin of a pair's angles: of its VEC_BF16 pairs of elements (half), or of the VEC_BF16 / 2 in either vector (pairs). */
+DEVICE void qk_angles(const void *inv_freq, uint32_t s, float position, float *cosine, float *sine)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t at = ROPE == 1 ? s * VEC_BF16 + h * (VEC_BF16 / 2) : (h ? qk_high(s) : qk_low(s)) * (VEC_BF16 / 2);
+        vec f = vec_ld_keep((const float *)inv_freq + at);
+        UNROLL for (int e = 0; e < VEC_BF16 / 2; e++)
+        {
+            float c, n;
+            sincos_approx(position * f32_from_bits(f.v[e]), &n, &c);
+            cosine[h * (VEC_BF16 / 2) + e] = c * ROPE_SCALE;
+            sine[h * (VEC_BF16 / 2) + e] = n * ROPE_SCALE;
+        }
+    }
+}
+
+DEVICE void qk_turn(float *a, float *b, float c, float s)
+{
+    float x = *a, y = *b;
+    *a = fma_f32(-y, s, x * c);
+    *b = fma_f32(x, s, y * c);
+}
+DEVICE void qk_rotate(float *low, float *high, const float *c, const float *s)
+{
+    UNROLL for (int e = 0; e < VEC_BF16; e++)
+    {
+        if (ROPE == 1) qk_turn(&low[e], &high[e], c[e], s[e]);
+        if (ROPE == 2 && e % 2 == 0) {
+            qk_turn(&low[e], &low[e + 1], c[e / 2], s[e / 2]);
+            qk_turn(&high[e], &high[e + 1], c[VEC_BF16 / 2 + e / 2], s[VEC_BF16 / 2 + e / 2]);
+        }
+    }
+}
+
+KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
+{
+    const uint32_t t = thread_x() % TPR, unit = block_x() * GROUPS + thread_x() / TPR;
+    const uint32_t row = unit / CHUNKS, chunk = unit % CHUNKS;
+    const int kind = chunk < CQ ? QUERY : chunk < CQ + CK ? KEY : VALUE;
+    const uint32_t first = chunk - (kind == QUERY ? 0 : kind == KEY ? CQ : CQ + CK), step = kind == QUERY ? CQ : CK;
+    const uint32_t heads = kind == QUERY ? HEADS : KV_HEADS;
+    const bool live = row < p.rows;
+
+    float weight[PER][2][VEC_BF16];
+    if (NORM) {
+        const void *w = kind == QUERY ? p.q_norm : p.k_norm;
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            vec_ld_table(w, qk_low(t + i * TPR) * VEC_BF16, NORM, weight[i][0]);
+            vec_ld_table(w, qk_high(t + i * TPR) * VEC_BF16, NORM, weight[i][1]);
+        }
+    }
+    grid_dependency_wait();
+
+    /* All loads before the first use. */
+    const bf16 *from = kind == QUERY ? (const bf16 *)p.q + row * p.q_stride
+                       : kind == KEY ? (const bf16 *)p.k + row * p.k_stride
+                                     : (const bf16 *)p.v + row * p.v_stride;
+    vec x[REP][PER][2];
+    UNROLL for (int r = 0; r < REP; r++)
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            uint32_t head = first + r * step, s = t + i * TPR;
+            x[r][i][0] = x[r][i][1] = vec_zero();
+            if (live && head < heads) {
+                x[r][i][0] = vec_ld(from + head * HD + qk_low(s) * VEC_BF16);
+                x[r][i][1] = vec_ld(from + head * HD + qk_high(s) * VEC_BF16);
+            }
+        }
+    int64_t slot = -1;
+    float cosine[PER][VEC_BF16], sine[PER][VEC_BF16];
+    UNROLL for (int i = 0; i < PER; i++)
+        UNROLL for (int e = 0; e < VEC_BF16; e++) cosine[i][e] = sine[i][e] = 0;
+    if (WRITE && live && kind != QUERY) slot = ((const int64_t *)p.kv_slot)[row];
+    if (ROPE && live && kind != VALUE) {
+        float position = (float)((const int32_t *)p.positions)[row];
+        const float *inv_freq = (const float *)p.inv_freq;
+        if (SEQ_FREQ) inv_freq += (int64_t)((const int32_t *)p.row_seq)[row] * (ROTARY / 2);
+        UNROLL for (int i = 0; i < PER; i++)
+            if (t + i * TPR < ROT) qk_angles(inv_freq, t + i * TPR, position, cosine[i], sine[i]);
+    }
+    grid_dependency_launch();
+
+    char *to = kind == QUERY ? (char *)((bf16 *)p.q + row * p.q_stride) : (char *)((bf16 *)p.k + row * p.k_stride);
+    int64_t head_bytes = HD * 2;
+    bool keep = live;
+    if (WRITE && kind != QUERY) {
+        keep = live && slot >= 0;
+        to = (char *)p.pool + slot / PAGE_TOKENS * p.page_bytes + p.layer_offset +
+             (kind == VALUE ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
+             KV_ROWS_TOKEN(0, slot % PAGE_TOKENS, PAGE_TOKENS, HD, 2);
+        head_bytes = KV_ROWS_TOKEN(1, 0, PAGE_TOKENS, HD, 2);
+    }
+    UNROLL for (int r = 0; r < REP; r++)
+    {
+        uint32_t head = first + r * step;
+        float f[PER][2][VEC_BF16], sum = 0;
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            vec_to_f32(&x[r][i][0], f[i][0]);
+            vec_to_f32(&x[r][i][1], f[i][1]);
+            if (ROPE && NORM_AFTER && kind != VALUE && t + i * TPR < ROT) qk_rotate(f[i][0], f[i][1], cosine[i], sine[i]);
+            UNROLL for (int e = 0; e < VEC_BF16; e++)
+                sum = fma_f32(f[i][0][e], f[i][0][e], fma_f32(f[i][1][e], f[i][1][e], sum));
+        }
+        float scale = NORM ? rsqrt_approx(fma_f32(warp_sum_f32(sum, TPR), 1.0f / HD, EPS)) : 1.0f;
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            const uint32_t s = t + i * TPR;
+            if (NORM) {
+                UNROLL for (int h = 0; h < 2; h++)
+                    UNROLL for (int e = 0; e < VEC_BF16; e++) f[i][h][e] = f[i][h][e] * scale * (OFFSET + weight[i][h][e]);
+            }
+            if (ROPE && !NORM_AFTER && s < ROT) qk_rotate(f[i][0], f[i][1], cosine[i], sine[i]);
+            if (keep && head < heads) {
+                bool raw = WRITE && kind == VALUE;
+                vec_st(to + head * head_bytes + qk_low(s) * VEC_BYTES, raw ? x[r][i][0] : vec_from_f32(f[i][0]));
+                vec_st(to + head * head_bytes + qk_high(s) * VEC_BYTES, raw ? x[r][i][1] : vec_from_f32(f[i][1]));
+            }
+        }
+    }
+}

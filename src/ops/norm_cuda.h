@@ -1,0 +1,20 @@
+/* The plan of the CUDA norm kernel (kernels/cuda/norm_rows.cu). */
+#ifndef ROSE_OPS_NORM_CUDA_H
+#define ROSE_OPS_NORM_CUDA_H
+
+#include "ops/norm.h"
+#include "ops/plan.h"
+
+struct norm_shape {
+    int64_t rows; /* to plan for; any number runs */
+    int32_t cols;
+    enum op_norm_kind kind;
+    int weight, bias; /* bytes an element (4: f32, 2: bf16), 0: none */
+    bool add, accumulate;
+    float eps, offset, alpha; /* alpha 0 means 1 */
+    int threads, repeat;      /* measured choices: threads a row and rows a thread; 0: the plan's own */
+};
+enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,
+                                struct plan *out, struct rose_error *err);
+
+#endif

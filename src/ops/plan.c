@@ -1,0 +1,129 @@
+#include "ops/plan.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct plan_constant *add(struct plan *p, const char *name)
+{
+    /* More constants than any plan has land in the last place; plan_request reports it. */
+    struct plan_constant *c =
+        &p->constants[p->count < PLAN_MAX_CONSTANTS ? p->count : PLAN_MAX_CONSTANTS - 1];
+    p->count++;
+    c->name = name;
+    c->value = 0;
+    c->text[0] = 0;
+    return c;
+}
+
+void plan_int(struct plan *p, const char *name, int64_t value)
+{
+    add(p, name)->value = value;
+}
+
+void plan_f32(struct plan *p, const char *name, float value)
+{
+    struct plan_constant *c = add(p, name);
+    snprintf(c->text, sizeof c->text, "%.9g", (double)value);
+    bool point = strpbrk(c->text, ".e") != NULL;
+    size_t n = strlen(c->text);
+    snprintf(c->text + n, sizeof c->text - n, "%s", point ? "f" : ".0f");
+}
+
+int64_t plan_get(const struct plan *p, const char *name)
+{
+    for (int i = 0; i < p->count && i < PLAN_MAX_CONSTANTS; i++)
+        if (!strcmp(p->constants[i].name, name)) return p->constants[i].value;
+    return 0;
+}
+
+uint32_t plan_grid(const struct plan *p, int64_t rows)
+{
+    int64_t units = rows * p->times;
+    return rows > 0 ? (uint32_t)((units + p->per - 1) / p->per) : 0;
+}
+
+int plan_arch(const struct device_info *d)
+{
+    return strncmp(d->arch, "sm_", 3) ? 0 : atoi(d->arch + 3) * 10;
+}
+
+int plan_vector(const struct device_info *d, int64_t bytes)
+{
+    if (plan_arch(d) >= 1000 && bytes % 32 == 0) return 32;
+    return bytes % 16 == 0 ? 16 : 0;
+}
+
+void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
+{
+    double rate = d->bandwidth > 0 ? d->bandwidth : 1e12;
+    double far = 0.6 + p->bytes / (0.875 * rate) * 1e6, near = p->bytes / (0.52 * rate) * 1e6;
+    p->limit_us = p->bytes / (0.875 * rate) * 1e6;
+    p->predicted_us = 1.15 + extra_us + (p->bytes < (double)d->l2_bytes && near < far ? near : far);
+}
+
+void plan_print(const struct plan *p, struct strbuf *out)
+{
+    strbuf_printf(out, "%s", p->kernel);
+    for (int i = 0; i < p->count && i < PLAN_MAX_CONSTANTS; i++) {
+        const struct plan_constant *c = &p->constants[i];
+        if (c->text[0])
+            strbuf_printf(out, " %s=%s", c->name, c->text);
+        else
+            strbuf_printf(out, " %s=%lld", c->name, (long long)c->value);
+    }
+    strbuf_printf(out, " | grid %u block %u", plan_grid(p, p->rows), p->block);
+    if (p->shared_bytes) strbuf_printf(out, " shared %u", p->shared_bytes);
+    strbuf_printf(out, " | %.4g MB, limit %.2f us, predicted %.2f us", p->bytes * 1e-6, p->limit_us,
+                  p->predicted_us);
+}
+
+bool plan_defines(const struct plan *p, const struct device_info *d, char *out, size_t size)
+{
+    size_t n = (size_t)snprintf(out, size, "ROSE_ARCH=%d", plan_arch(d));
+    for (int i = 0; i < p->count && i < PLAN_MAX_CONSTANTS && n < size; i++) {
+        const struct plan_constant *c = &p->constants[i];
+        if (c->text[0])
+            n += (size_t)snprintf(out + n, size - n, " %s=%s", c->name, c->text);
+        else
+            n += (size_t)snprintf(out + n, size - n, " %s=%lld", c->name, (long long)c->value);
+    }
+    return n < size;
+}
+
+enum rose_status plan_request(const struct plan *p, struct jit *jit, const char *arch,
+                              const struct jit_kernel **out, struct rose_error *err)
+{
+    struct jit_constant constants[PLAN_MAX_CONSTANTS];
+    if (p->count > PLAN_MAX_CONSTANTS)
+        return status_set(err, ROSE_INTERNAL, "the plan of %s has %d constants, %d fit", p->kernel, p->count,
+                          PLAN_MAX_CONSTANTS);
+    for (int i = 0; i < p->count; i++) {
+        const struct plan_constant *c = &p->constants[i];
+        constants[i] =
+            (struct jit_constant){.name = c->name, .text = c->text[0] ? c->text : NULL, .value = c->value};
+    }
+    return jit_request(jit, p->kernel, arch, constants, p->count, out, err);
+}
+
+enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct device *device, enum extent rows,
+                             struct program_launch *out, struct rose_error *err)
+{
+    const struct jit_kernel *kernel = NULL;
+    ROSE_TRY(plan_request(p, jit, device->info.arch, &kernel, err));
+    if (jit_info(kernel).origin == JIT_NOT_READY) ROSE_TRY(jit_compile_all(jit, err));
+    ROSE_TRY(jit_function(kernel, device, NULL, &out->kernel, err));
+    out->block[0] = p->block, out->block[1] = out->block[2] = 1;
+    out->shared_bytes = p->shared_bytes;
+    out->cluster = p->cluster;
+    out->cooperative = p->cooperative;
+    /* times * ceil(rows / per): at least as many blocks as plan_grid; kernels leave those beyond the last row
+     * idle. */
+    out->grid[0] = (struct program_dim){rows, p->times, p->per};
+    out->grid[1] = out->grid[2] = (struct program_dim){EXTENT_ONE, 1, 0};
+    if (p->rows > 0) {
+        out->cost.bytes_per[rows] = p->bytes / (double)p->rows;
+        out->cost.ops_per[rows] = p->ops / (double)p->rows;
+    }
+    return ROSE_OK;
+}

@@ -1,0 +1,64 @@
+/* Plans of CUDA kernels: pure functions of (shape, dtype, device) to a printable struct.
+ *
+ * Constants are the key: they and the architecture decide the code. Geometry (grid, blocks) follows the
+ * number of rows and is in no key. Every plan states the bytes it must move, the operations it must do and
+ * the time it expects. */
+#ifndef ROSE_OPS_PLAN_H
+#define ROSE_OPS_PLAN_H
+
+#include "base/str.h"
+#include "device/device.h"
+#include "device/program.h"
+#include "jit/jit.h"
+
+enum { PLAN_MAX_CONSTANTS = 32 };
+
+struct plan_constant {
+    const char *name; /* static */
+    int64_t value;
+    char text[24]; /* not empty: what stands for the value (floats) */
+};
+
+struct plan {
+    const char *kernel; /* kernels/cuda/<kernel>.cu, and its entry */
+    struct plan_constant constants[PLAN_MAX_CONSTANTS];
+    int count;
+    /* Geometry: grid.x = ceil(rows * times / per), block threads. */
+    uint32_t block, shared_bytes, cluster;
+    int64_t rows;
+    int32_t times, per;
+    bool cooperative;
+    /* What it must do, and how long that should take. */
+    double bytes, ops, limit_us, predicted_us;
+};
+
+void plan_int(struct plan *plan, const char *name, int64_t value);
+void plan_f32(struct plan *plan, const char *name,
+              float value); /* as a float literal that reads back the same bits */
+int64_t plan_get(const struct plan *plan, const char *name); /* 0 when absent */
+
+uint32_t plan_grid(const struct plan *plan, int64_t rows);
+
+/* Vector bytes: 32 where one instruction moves them (sm_100 and later) and `bytes` is a multiple, 16 where it
+ * is one of 16, else 0. */
+int plan_vector(const struct device_info *device, int64_t bytes);
+/* The architecture as kernels know it: 900 for "sm_90a". */
+int plan_arch(const struct device_info *device);
+/* Fills limit_us and predicted_us of a kernel that streams plan->bytes once; extra_us: what its reductions
+ * and dependent loads add to one pass. Measured on an H200 (facts/hardware.md): a node of a graph with one
+ * round of loads and stores takes 1.15 us; beyond L2 a ramp of 0.6 us comes on top of bytes at 7/8 of the
+ * memory's rate; inside it bytes move at about half of it. */
+void plan_stream(struct plan *plan, const struct device_info *device, double extra_us);
+
+/* "norm ADD=0 ... | grid 132 block 128 | 8.4 MB, 2.0 us of 1.9" */
+void plan_print(const struct plan *plan, struct strbuf *out);
+/* "ROSE_ARCH=900 N=4096 ...": for tests/simt. False when it does not fit. */
+bool plan_defines(const struct plan *plan, const struct device_info *device, char *out, size_t size);
+/* Ask jit for the kernel (compiled by the next jit_compile_all). */
+enum rose_status plan_request(const struct plan *plan, struct jit *jit, const char *arch,
+                              const struct jit_kernel **out, struct rose_error *err);
+/* A launch of it: kernel, geometry and cost, rows counted by `rows`. The caller adds params and uses. */
+enum rose_status plan_launch(const struct plan *plan, struct jit *jit, struct device *device,
+                             enum extent rows, struct program_launch *out, struct rose_error *err);
+
+#endif

@@ -1,0 +1,25 @@
+/* The plan of the CUDA kernel of op_qk (kernels/cuda/qk_rows.cu): QK-norm, rotation and page write in one launch.
+ */
+#ifndef ROSE_OPS_QK_CUDA_H
+#define ROSE_OPS_QK_CUDA_H
+
+#include "ops/attention.h"
+#include "ops/plan.h"
+
+struct qk_shape {
+    int64_t rows; /* to plan for; any number runs */
+    int32_t heads, kv_heads, head_dim;
+    int norm; /* bytes of a weight (4: f32, 2: bf16), 0: no norm */
+    bool norm_after_rope;
+    float eps, offset;
+    enum op_rope_kind rope;
+    int32_t rotary_dim;
+    float rope_scale; /* 0 means 1 */
+    bool seq_freq, write;
+    int32_t page_tokens;
+    int repeat; /* measured choice: heads a thread; 0: the plan's own */
+};
+enum rose_status qk_cuda_plan(const struct qk_shape *shape, const struct device_info *device,
+                              struct plan *out, struct rose_error *err);
+
+#endif
