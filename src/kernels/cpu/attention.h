@@ -19,6 +19,7 @@ enum {
     ATTENTION_TILE = 64,   /* tokens */
     ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
+    ATTENTION_LANES = 16,  /* partial sums of a row's weights, added up at the end of a chunk */
     ATTENTION_HALF_ROWS = 192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
     ATTENTION_DIRECT_ROWS = 12, /* up to so many rows are computed straight from the cache */
     ATTENTION_HALF_LEAST = 32, /* items of fewer rows are computed in float32 */
@@ -29,7 +30,8 @@ enum {
 struct attention_softmax {
     float *scores;         /* [rows, ATTENTION_TILE]: scores in, 2^(score - maximum) out */
     float *acc;            /* [rows, acc_ld]: scaled when a row's maximum grows */
-    float *maximum, *sum;  /* [rows]: running */
+    float *maximum;        /* [rows]: running, within the slack of attention_softmax_body.h */
+    float *sum;            /* [rows, ATTENTION_LANES]: of the weights */
     const int32_t *lo, *hi;
     const float *slopes;   /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
     const int32_t *position; /* [rows] minus the tile's first token */
@@ -43,6 +45,9 @@ struct attention_kernels {
     void (*product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc, int32_t rows, int32_t k,
                     int32_t n, bool accumulate);
     void (*softmax)(const struct attention_softmax *s);
+    /* l[rows] = sums of lanes[rows, ATTENTION_LANES]; out[n] = scale * x[n] */
+    void (*sums)(const float *lanes, int32_t rows, float *l);
+    void (*scale)(const float *x, float scale, int32_t n, float *out);
     /* (m, l, acc) joined with (m2, l2, acc2): one softmax over both. */
     void (*merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n);
     /* y = acc / (l + the sink's part). */

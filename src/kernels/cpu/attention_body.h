@@ -76,6 +76,18 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
 
 static void VEC_NAME(attention_softmax)(const struct attention_softmax *s) { VEC_NAME(attention_softmax_into)(s, NULL); }
 
+static void VEC_NAME(attention_sums)(const float *lanes, int32_t rows, float *l)
+{
+    for (int32_t r = 0; r < rows; r++) l[r] = vsum(vload(lanes + r * ATTENTION_LANES)); /* lanes from VL on stay zero */
+}
+
+static void VEC_NAME(attention_scale)(const float *x, float scale, int32_t n, float *out)
+{
+    int32_t i = 0;
+    for (; i + VL <= n; i += VL) vstore(out + i, vload(x + i) * vset1(scale));
+    for (; i < n; i++) out[i] = x[i] * scale;
+}
+
 static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n)
 {
     if (m2 == -INFINITY) return;
@@ -124,6 +136,7 @@ static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_
 
 const struct attention_kernels VEC_NAME(attention_kernels) = {
     &VEC_NAME(kv_kernels),     VEC_NAME(attention_product), VEC_NAME(attention_softmax),
+    VEC_NAME(attention_sums), VEC_NAME(attention_scale),
     VEC_NAME(attention_merge), VEC_NAME(attention_finish),  VEC_NAME(attention_transpose),
     VEC_NAME(attention_direct_scores), VEC_NAME(attention_direct_values)};
 

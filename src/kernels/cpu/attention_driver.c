@@ -24,7 +24,7 @@ struct walk {
     int32_t ld;    /* value_dim in whole vectors */
     const int32_t *seq_rows, *seq_length, *page_table;
     /* scratch of this worker */
-    float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes;
+    float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes, *lanes;
     int32_t *position, *lo, *hi;
     uint16_t *half_q, *half_k, *half_v, *half_weights;
     int32_t d32; /* head_dim in whole 32s */
@@ -61,6 +61,7 @@ static size_t walk_scratch(struct walk *w, char *base)
     PLACE(acc, rows * ld);
     PLACE(total, rows * ld);
     PLACE(m, rows);
+    PLACE(lanes, rows * ATTENTION_LANES);
     PLACE(l, rows);
     PLACE(total_m, rows);
     PLACE(total_l, rows);
@@ -193,7 +194,8 @@ static void item_queries(const struct walk *w, const struct item *it)
             (const float *)p->q + (int64_t)(it->row0 + i) * p->q_stride + (int64_t)it->head0 * d;
         for (int32_t h = 0; h < it->heads; h++) {
             if (p->alibi) w->slopes[i * it->heads + h] = ((const float *)p->alibi)[it->head0 + h] * LOG2_E;
-            for (int32_t x = 0; x < d; x++) *out++ = row[(int64_t)h * d + x] * scale;
+            w->f->scale(row + (int64_t)h * d, scale, d, out);
+            out += d;
         }
     }
     if (item_half(w, it)) w->half->queries(w->q, it->rows * it->heads, d, w->d32, w->half_q);
@@ -276,7 +278,16 @@ static uint32_t tile_load(const struct walk *w, const struct item *it, int64_t t
 /* Which columns of the tile at t0 each row sees, and all of them together; false: none. */
 static bool tile_range(const struct walk *w, const struct item *it, int64_t t0, int32_t *begin, int32_t *end)
 {
+    int64_t first_end, last_begin, unused, rows = (int64_t)it->rows * it->heads;
+    int32_t first = it->row0 - w->seq_rows[it->seq];
+    row_sees(w, it->seq, first, &unused, &first_end, &unused);
+    row_sees(w, it->seq, first + it->rows - 1, &last_begin, &unused, &unused);
     *begin = ATTENTION_TILE, *end = 0;
+    if (t0 >= last_begin && t0 + ATTENTION_TILE <= first_end && !w->p->alibi) { /* all rows see all of it */
+        for (int64_t r = 0; r < rows; r++) w->lo[r] = 0, w->hi[r] = ATTENTION_TILE;
+        *begin = 0, *end = ATTENTION_TILE;
+        return true;
+    }
     for (int32_t i = 0; i < it->rows; i++) {
         int64_t lo, hi, at;
         row_sees(w, it->seq, it->row0 - w->seq_rows[it->seq] + i, &lo, &hi, &at);
@@ -312,7 +323,7 @@ static void tile_run_half(const struct walk *w, const struct attention_softmax *
         struct attention_softmax s = *all;
         s.rows = ROSE_MIN(SUB, all->rows - r);
         s.acc += (size_t)r * (size_t)w->ld;
-        s.maximum += r, s.sum += r, s.lo += r, s.hi += r, s.position += r;
+        s.maximum += r, s.sum += (size_t)r * ATTENTION_LANES, s.lo += r, s.hi += r, s.position += r;
         if (s.slopes) s.slopes += r;
         w->half->scores(w->half_q + (size_t)r * (size_t)w->d32, w->half_k, s.scores, s.rows, w->d32, b0, b1);
         tile_hide(w, s.rows, b0, b1, present);
@@ -337,7 +348,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
     struct attention_softmax s = {.scores = w->scores,
                                   .acc = w->acc,
                                   .maximum = w->m,
-                                  .sum = w->l,
+                                  .sum = w->lanes,
                                   .lo = w->lo,
                                   .hi = w->hi,
                                   .slopes = p->alibi ? w->slopes : NULL,
@@ -374,12 +385,14 @@ static void chunk_run(const struct walk *w, const struct item *it, int64_t c)
     size_t rows = (size_t)(it->rows * it->heads);
     bool half = item_half(w, it);
     reset(w->m, w->l, w->acc, rows, (size_t)w->ld);
+    memset(w->lanes, 0, rows * ATTENTION_LANES * sizeof *w->lanes);
     if (half) w->half->begin();
     int64_t begin = ROSE_MAX(it->begin, c * ATTENTION_CHUNK),
             end = ROSE_MIN(it->end, (c + 1) * ATTENTION_CHUNK);
     for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE)
         tile_run(w, it, t0);
     if (half) w->half->end();
+    w->f->sums(w->lanes, (int32_t)rows, w->l);
 }
 
 static void item_finish(const struct walk *w, const struct item *it)

@@ -218,6 +218,7 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         return;
     }
 #endif
+    r.acts.fine = matmul_fine(p->deterministic, r.rows, extents->n[EXTENT_SEQS]);
     if (r.rows <= OWN_ROWS)
         matmul_acts_place(&r.acts, own, OWN_ROWS);
     else

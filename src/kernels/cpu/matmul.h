@@ -15,6 +15,11 @@
  * depends on nothing else, so portable C, AVX2, VNNI and AMX int8 agree bit for bit, for any number of rows
  * and threads.
  *
+ * Few rows take two planes: what q leaves (x - s q, matmul_residual.h) is quantised once more in the same way, and the result is
+ * the first plane's sum plus the second's. Activations then have 15 bits, so that decoding and short prompts differ from float
+ * arithmetic no more than the weights' format does; a step of so few rows waits for memory anyway. With determinism every row
+ * takes two planes: a row's bits must not depend on how many others there are.
+ *
  * Float path (F32, F16, BF16 weights): float32 activations; even and odd columns are summed apart, each in
  * rising order with fma (portable C: product, then sum), and added at the end. AVX2 and AVX-512 agree bit for
  * bit.
@@ -72,6 +77,8 @@ struct matmul_kernels {
     /* One tile of x: H rows, row h at x[h * stride], k columns (missing columns of the last block are zero).
      */
     void (*quantize)(const float *x, size_t stride, int height, int32_t k, void *tile);
+    /* matmul_residual.h: what quantize left of x. */
+    void (*residual)(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride);
     /* A group's scales to float32, as cpu_weight_expand_scales. */
     void (*expand_scales)(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
     /* out[h][16] = tile rows times a group's 16 rows; scales as expanded (integer formats). */

@@ -11,6 +11,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "kernels/cpu/matmul_residual.h"
 #include "kernels/cpu/matmul_epilogue.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -408,7 +409,12 @@ static void expand_avx2(const struct cpu_format *f, const uint8_t *src, int bloc
     }
 }
 
-const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, expand_avx2, dot_avx2, dot_float_avx2,
+static void residual_avx2(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+{
+    matmul_residual_body(x, stride, height, k, tile, r, r_stride);
+}
+
+const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, residual_avx2, expand_avx2, dot_avx2, dot_float_avx2,
                                                    matmul_finish_avx2};
 #else
 typedef int matmul_avx2_not_here;

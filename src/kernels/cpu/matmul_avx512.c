@@ -3,6 +3,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "kernels/cpu/matmul_residual.h"
 #include "kernels/cpu/matmul_epilogue.h"
 #include "kernels/cpu/matmul_unpack.h"
 
@@ -305,7 +306,12 @@ void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int bl
     }
 }
 
-const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_expand_avx512,
+void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+{
+    matmul_residual_body(x, stride, height, k, tile, r, r_stride);
+}
+
+const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_residual_avx512, matmul_expand_avx512,
                                                      matmul_dot_avx512, matmul_dot_float_avx512,
                                                      matmul_finish_avx512};
 #else

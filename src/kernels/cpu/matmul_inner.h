@@ -15,9 +15,18 @@ static inline bool matmul_is_float(const struct cpu_weight *w)
 /* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r *
  * row bytes from the start, whatever its height. */
 struct matmul_acts {
-    size_t int_row, float_row; /* bytes of a row, 0: not needed */
-    uint8_t *ints, *floats;
+    size_t int_row, float_row; /* bytes of a row (of one plane), 0: not needed */
+    uint8_t *ints, *second, *floats;
+    bool fine; /* use the second plane */
 };
+
+/* Are two planes worth it? Yes where memory bounds the step anyway (few rows), and for a short prompt, which they delay by some
+ * milliseconds. */
+enum { MATMUL_FINE_ROWS = 4, MATMUL_FINE_PROMPT = 128 };
+static inline bool matmul_fine(bool deterministic, int32_t rows, int32_t seqs)
+{
+    return deterministic || rows <= MATMUL_FINE_ROWS || (rows <= MATMUL_FINE_PROMPT && rows >= 2 * seqs);
+}
 
 static inline void matmul_acts_need(struct matmul_acts *a, const struct cpu_weight *w)
 {
@@ -29,20 +38,37 @@ static inline void matmul_acts_need(struct matmul_acts *a, const struct cpu_weig
 }
 static inline size_t matmul_acts_row(const struct matmul_acts *a)
 {
-    return a->int_row + a->float_row;
+    return 2 * a->int_row + a->float_row;
 }
 /* Use memory of `rows` rows. */
 static inline void matmul_acts_place(struct matmul_acts *a, void *memory, size_t rows)
 {
     a->ints = memory;
-    a->floats = a->ints + rows * a->int_row;
+    a->second = a->ints + rows * a->int_row;
+    a->floats = a->second + rows * a->int_row;
+}
+
+/* Both planes, in pieces of columns whose residual fits the stack. */
+static inline void matmul_acts_two(const struct matmul_acts *a, const struct matmul_kernels *kernels, const float *x, size_t stride,
+                                   size_t row, int height, int32_t k)
+{
+    enum { PIECE = 256, BLOCK = 32 };
+    float rest[MATMUL_TILE * PIECE];
+    for (int32_t at = 0; at < k; at += PIECE) {
+        int32_t n = ROSE_MIN(PIECE, k - at);
+        size_t offset = row * a->int_row + (size_t)(at / BLOCK) * MATMUL_ACT_BYTES * (size_t)height;
+        kernels->quantize(x + at, stride, height, n, a->ints + offset);
+        kernels->residual(x + at, stride, height, n, a->ints + offset, rest, PIECE);
+        kernels->quantize(rest, PIECE, height, n, a->second + offset);
+    }
 }
 
 /* Rows [row, row + height) of the tiles from x[h * stride], k columns. */
 static inline void matmul_acts_tile(const struct matmul_acts *a, const struct matmul_kernels *kernels,
                                     const float *x, size_t stride, size_t row, int height, int32_t k)
 {
-    if (a->int_row) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
+    if (a->int_row && !a->fine) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
+    if (a->int_row && a->fine) matmul_acts_two(a, kernels, x, stride, row, height, k);
     if (a->float_row)
         matmul_tile_float(x, stride, height, k, (float *)(void *)(a->floats + row * a->float_row));
 }
@@ -83,6 +109,10 @@ static inline void matmul_products(const struct matmul_acts *a, const struct mat
         kernels->dot_float(w->format, data, a->floats + row * a->float_row, height, blocks, out);
     else
         kernels->dot(w->format, data + w->codes_at, scales, a->ints + row * a->int_row, height, blocks, out);
+    if (matmul_is_float(w) || !a->fine) return;
+    float second[MATMUL_OUT_FLOATS];
+    kernels->dot(w->format, data + w->codes_at, scales, a->second + row * a->int_row, height, blocks, second);
+    for (int i = 0; i < height * CPU_GROUP; i++) out[i] += second[i];
 }
 
 #endif

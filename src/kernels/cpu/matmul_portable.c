@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cpu/matmul_residual.h"
 #include "kernels/cpu/matmul_epilogue.h"
 
 #ifdef __clang__
@@ -244,5 +245,10 @@ static void dot_float_portable(const struct cpu_format *f, const uint8_t *codes,
     }
 }
 
+static void residual_portable(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+{
+    matmul_residual_body(x, stride, height, k, tile, r, r_stride);
+}
+
 const struct matmul_kernels matmul_kernels_portable = {
-    quantize_portable, cpu_weight_expand_scales, dot_portable, dot_float_portable, matmul_finish_portable};
+    quantize_portable, residual_portable, cpu_weight_expand_scales, dot_portable, dot_float_portable, matmul_finish_portable};

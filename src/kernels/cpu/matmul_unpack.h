@@ -97,6 +97,7 @@ UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *
 
 /* matmul_avx512.c: what AMX shares. */
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
+void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride);
 void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
 void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales,
                        const void *tile, int height, int blocks, float *out);

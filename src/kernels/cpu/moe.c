@@ -375,6 +375,7 @@ void moe_mlp_run(const void *params, const struct extents *extents, struct worke
     r.row = (int32_t *)(void *)(work + l.row);
     r.weight = (float *)(void *)(work + l.weight);
     r.hidden = (float *)(void *)(work + l.hidden);
+    r.x.fine = r.h.fine = matmul_fine(p->deterministic, (int32_t)r.rows, extents->n[EXTENT_SEQS]);
     matmul_acts_place(&r.x, work + l.x_acts, l.slots);
     matmul_acts_place(&r.h, work + l.h_acts, l.slots);
     uint8_t *own = work + l.own_at + (size_t)w->index * l.own;
