@@ -34,9 +34,9 @@ bool api_error_field(struct api_error *e, const char *param, const char *fmt, ..
 /* The engine's sentences about a field begin with its name. */
 static const char *named_field(const char *message)
 {
-    static const char *const names[] = {"temperature", "top_p", "top_k", "min_p", "min_tokens", "max_tokens", "logit_bias", "repetition_penalty", "presence_penalty",
+    static const char *const names[] = {"stop token", "prompt token", "temperature", "top_p", "top_k", "min_p", "min_tokens", "max_tokens", "logit_bias", "repetition_penalty", "presence_penalty",
                                         "frequency_penalty", "stop", "logprobs", "n "};
-    static const char *const params[] = {"temperature", "top_p", "top_k", "min_p", "min_tokens", "max_tokens", "logit_bias", "repetition_penalty", "presence_penalty",
+    static const char *const params[] = {"stop_token_ids", "prompt", "temperature", "top_p", "top_k", "min_p", "min_tokens", "max_tokens", "logit_bias", "repetition_penalty", "presence_penalty",
                                          "frequency_penalty", "stop", "logprobs", "n"};
     for (size_t i = 0; i < ROSE_COUNT(names); i++)
         if (str_starts(str_of(message), str_of(names[i]))) return params[i];

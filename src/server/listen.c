@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,7 +14,7 @@
 
 #include "base/status.h"
 
-enum { BACKLOG = 4096 };
+enum { BACKLOG = 4096, SEND_BUFFER = 128 << 10 };
 
 /* A socket file that nobody listens on is left over from a process that was killed. */
 static bool is_stale(const struct sockaddr_un *address)
@@ -46,7 +48,15 @@ static int open_one(const struct addrinfo *a)
 {
     int one = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
+    /* Connections inherit these. A bounded send buffer: what a client does not read must show here, not fill the kernel; a vanished peer
+     * (no FIN came) is given up after half a minute. */
+    int send_bytes = SEND_BUFFER, vanished_ms = 30000, probe_s = 15;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_bytes, sizeof send_bytes);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof probe_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){5}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof vanished_ms);
     if (!bind(fd, a->ai_addr, a->ai_addrlen) && !listen(fd, BACKLOG)) return fd;
     int saved = errno;
     close(fd);

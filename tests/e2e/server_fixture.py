@@ -1,0 +1,211 @@
+"""Starts `rose serve` for the end-to-end tests and talks to it; a tiny test runner whose last line is "N passed, N failed".
+
+Settings, from the command line: --rose PATH (build/rose), --model FILE, --long (soaks at full length), and names of tests to run alone.
+"""
+import argparse
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rose", default="build/rose")
+parser.add_argument("--model", default=os.path.expanduser("~/.cache/rose/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+parser.add_argument("--long", action="store_true")
+parser.add_argument("names", nargs="*")
+options = parser.parse_args()
+
+tests = []
+
+
+def test(function):
+    tests.append(function)
+    return function
+
+
+def check(condition, what=""):
+    if not condition:
+        raise AssertionError(what or "check failed")
+
+
+def equal(got, wanted, what=""):
+    if got != wanted:
+        raise AssertionError(f"{what}: got {got!r}, wanted {wanted!r}")
+
+
+def main():
+    passed = failed = 0
+    for function in tests:
+        if options.names and function.__name__ not in options.names:
+            continue
+        try:
+            function()
+            passed += 1
+        except Exception:
+            failed += 1
+            print(f"FAIL {function.__name__}", file=sys.stderr)
+            traceback.print_exc()
+    Server.stop_all()
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+class Server:
+    """One process; Server.shared() is started once and used by most tests."""
+
+    all = []
+    the_shared = None
+
+    def __init__(self, *arguments, model=None, unix=None):
+        self.log = open(f"/tmp/rose_e2e_{os.getpid()}_{len(Server.all)}.log", "w+")
+        command = [options.rose, "serve", *(model or [options.model]), "--port", "0", *arguments]
+        self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log)
+        Server.all.append(self)
+        self.unix = unix
+        deadline = time.time() + 120
+        while True:
+            text = self.output()
+            found = re.search(r"at (https?)://[^:]*:(\d+)", text) or (unix and "unix:" in text)
+            if found:
+                break
+            if self.process.poll() is not None or time.time() > deadline:
+                raise RuntimeError("rose serve did not start:\n" + text)
+            time.sleep(0.02)
+        if not unix:
+            self.scheme, self.port = found[1], int(found[2])
+        self.name = re.search(r"rose: (\S+) at", text)[1] if "rose: " in text else None
+
+    def output(self):
+        with open(self.log.name) as f:
+            return f.read()
+
+    def stop(self, kind=signal.SIGTERM, wait=60):
+        if self.process.poll() is None:
+            self.process.send_signal(kind)
+        code = self.process.wait(wait)
+        return code
+
+    @classmethod
+    def shared(cls):
+        if cls.the_shared is None:
+            cls.the_shared = Server()
+        return cls.the_shared
+
+    @classmethod
+    def stop_all(cls):
+        for s in cls.all:
+            if s.process.poll() is None:
+                s.process.send_signal(signal.SIGTERM)
+        for s in cls.all:
+            try:
+                s.process.wait(20)
+            except subprocess.TimeoutExpired:
+                s.process.kill()
+            s.log.close()
+            os.unlink(s.log.name)
+
+    def socket(self, timeout=30):
+        if self.unix:
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(timeout)
+            s.connect(self.unix)
+            return s
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        """(status, headers, body); JSON bodies are parsed."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if body is not None and not isinstance(body, (bytes, str)):
+            body = json.dumps(body)
+        c.request(method, path, body, headers or {})
+        r = c.getresponse()
+        data = r.read()
+        c.close()
+        if data and (r.getheader("Content-Type") or "").startswith("application/json"):
+            data = json.loads(data)
+        return r.status, dict((k.lower(), v) for k, v in r.getheaders()), data
+
+    def post(self, path, body, **more):
+        return self.request("POST", path, body, **more)
+
+    def get(self, path, **more):
+        return self.request("GET", path, **more)
+
+    def chat(self, **fields):
+        fields.setdefault("messages", [{"role": "user", "content": "Count from one to ten in words."}])
+        fields.setdefault("temperature", 0)
+        fields.setdefault("max_tokens", 16)
+        return self.post("/v1/chat/completions", fields)
+
+    def stream(self, path, fields):
+        """The parsed data of a stream's events; [DONE] stays a string."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c.request("POST", path, json.dumps(dict(fields, stream=True)))
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        equal(r.status, 200, text)
+        out = []
+        for event in text.split("\n\n"):
+            for line in event.split("\n"):
+                if line.startswith("data: "):
+                    out.append(line[6:] if line == "data: [DONE]" else json.loads(line[6:]))
+        return out
+
+    def metrics(self):
+        _, _, text = self.get("/metrics")
+        out = {}
+        for line in text.decode().splitlines():
+            if not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+                out[name.split("{")[0]] = float(value)
+        return out
+
+    def wait_idle(self, seconds=20):
+        """Nothing runs or waits, all pages are free or cached, no connection but ours."""
+        deadline = time.time() + seconds
+        while True:
+            m = self.metrics()
+            if m["rose_requests_running"] == 0 and m["rose_requests_waiting"] == 0 and m["rose_http_answers_open"] == 0:
+                return m
+            if time.time() > deadline:
+                raise AssertionError(f"still at work: {m['rose_requests_running']} running, {m['rose_requests_waiting']} waiting, {m['rose_http_answers_open']} answers")
+            time.sleep(0.05)
+
+    def raw(self, data, timeout=5, shut=False):
+        """Send bytes, read until the server closes or goes silent; the bytes."""
+        s = self.socket(timeout)
+        try:
+            try:
+                s.sendall(data)
+                if shut:
+                    s.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass  # closed already: what came before can still be read
+            out = b""
+            while True:
+                try:
+                    piece = s.recv(65536)
+                except (TimeoutError, socket.timeout):
+                    return out + b"<open>"
+                except ConnectionResetError:
+                    return out
+                if not piece:
+                    return out
+                out += piece
+        finally:
+            s.close()
+
+    def rss(self):
+        with open(f"/proc/{self.process.pid}/status") as f:
+            return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) * 1024
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))

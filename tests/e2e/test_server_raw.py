@@ -1,0 +1,353 @@
+"""What goes over the wire below any client library: framing, smuggling shapes, slow and half-closed peers, limits, pipelining, TLS, signals."""
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+
+from server_fixture import Server, check, equal, main, test
+
+BODY = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}).encode()
+
+
+def post(headers, body=BODY, path="/v1/chat/completions", length=True, host=True):
+    head = f"POST {path} HTTP/1.1\r\n" + ("Host: x\r\n" if host else "") + headers + (f"Content-Length: {len(body)}\r\n" if length else "")
+    return head.encode() + b"\r\n" + body
+
+
+def long_stream(n=4000, **more):
+    body = json.dumps(dict({"messages": [{"role": "user", "content": "Tell me a long story"}], "max_tokens": n, "stream": True, "ignore_eos": True}, **more)).encode()
+    return post("", body)
+
+
+def status(answer):
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else None
+
+
+@test
+def smuggling_shapes_are_refused_and_the_connection_is_closed():
+    s = Server.shared()
+    inner = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
+    shapes = {
+        "two lengths": post("Content-Length: 5\r\n"),
+        "equal lengths": post(f"Content-Length: {len(BODY)}\r\n"),
+        "length and coding": post("Transfer-Encoding: chunked\r\n", b"0\r\n\r\n" + inner),
+        "coding and length": post("Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n" + inner, length=False),
+        "unknown coding": post("Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n", length=False),
+        "two codings": post("Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n", length=False),
+        "coding twice": post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n", length=False),
+        "coding identity": post("Transfer-Encoding: identity\r\n", length=False),
+        "signed length": post("Content-Length: +5\r\n", b"hello", length=False),
+        "negative length": post("Content-Length: -5\r\n", b"hello", length=False),
+        "hex length": post("Content-Length: 0x5\r\n", b"hello", length=False),
+        "length list": post("Content-Length: 5, 5\r\n", b"hello", length=False),
+        "huge length": post("Content-Length: 99999999999999999999\r\n", b"hello", length=False),
+        "space before colon": post("Content-Length : 5\r\n", b"hello", length=False),
+        "bad name": post("Bad(Name: 5\r\n"),
+        "control character in value": post("X-A: a\x01b\r\n"),
+        "two hosts": post("Host: y\r\n"),
+        "no host": post("", host=False),
+        "coding with HTTP/1.0": post("Transfer-Encoding: chunked\r\n", b"0\r\n\r\n", length=False).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    }
+    for name, data in shapes.items():
+        answer = s.raw(data, timeout=3)
+        check(not answer or 400 <= (status(answer) or 400) < 506, f"{name}: {answer[:200]}")
+        check(b"HTTP/1.1 200" not in answer, f"{name}: a hidden request was answered: {answer[:400]}")
+        check(not answer.endswith(b"<open>"), f"{name}: the connection stays open: {answer[:300]}")
+    equal(s.get("/health")[0], 200)
+
+
+@test
+def malformed_requests_end_cleanly():
+    s = Server.shared()
+    for data in (b"\0\0\0\0\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", b"GET / \r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\r\n" * 50000,
+                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                 b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\nx"):
+        answer = s.raw(data, timeout=2, shut=True)
+        check(b"200 OK" not in answer, f"{data[:40]}: {answer[:100]}")
+    equal(s.get("/health")[0], 200)
+
+
+@test
+def chunked_bodies_and_expect():
+    s = Server.shared()
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(BODY[i:i + 7]), BODY[i:i + 7]) for i in range(0, len(BODY), 7)) + b"0\r\nX-Trailer: 1\r\n\r\n"
+    answer = s.raw(post("Transfer-Encoding: chunked\r\nConnection: close\r\n", chunks, length=False))
+    equal(status(answer), 200, answer)
+    c = s.socket()
+    c.sendall(post("Expect: 100-continue\r\n", b"", length=False).replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(BODY)))
+    check(c.recv(1000).startswith(b"HTTP/1.1 100"), "100 Continue is missing")
+    c.sendall(BODY)
+    check(c.recv(100).startswith(b"HTTP/1.1 200"), "no answer behind Expect")
+    c.close()
+    # An Expect whose request is refused is refused before the body.
+    answer = s.raw(post("Expect: 100-continue\r\nContent-Length: 999999999\r\n", b"", length=False), timeout=3)
+    equal(status(answer), 413, answer)
+
+
+@test
+def limits_of_body_headers_and_path():
+    s = Server("--max-body", "4k", "--max-headers", "16k")
+    equal(s.post("/v1/chat/completions", b"x" * 5000)[0], 413)
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    answer = s.raw(post("Transfer-Encoding: chunked\r\nConnection: close\r\n", chunk * 3 + b"0\r\n\r\n", length=False))
+    equal(status(answer), 413, answer)
+    check(not s.raw(post("Transfer-Encoding: chunked\r\n", chunk * 20, length=False), timeout=3).endswith(b"<open>"), "an endless body is read for ever")
+    for data in (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 100000 + b"\r\n\r\n",
+                 b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-A: a\r\n" * 20000 + b"\r\n"):
+        answer = s.raw(data, timeout=3)
+        check(status(answer) in (None, 400, 413, 414, 431), answer[:100])
+    equal(s.get("/health")[0], 200)
+    s.stop()
+
+
+@test
+def pipelined_requests_are_answered_in_order():
+    s = Server.shared()
+    data = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n" + post("") + b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answer = s.raw(data, timeout=30)
+    equal(answer.count(b"HTTP/1.1 200"), 3, answer)
+    check(answer.index(b'"version"') < answer.index(b'"chat.completion"') < answer.index(b'"seconds_since_step"'), "out of order")
+
+
+@test
+def a_client_that_leaves_is_noticed_within_a_second():
+    s = Server.shared()
+    s.wait_idle()
+    for how in ("close", "reset", "half"):
+        for when in ("waiting", "streaming", "whole"):
+            c = s.socket()
+            c.sendall(long_stream() if when != "whole" else long_stream(stream=False))
+            if when == "streaming":
+                got = b""
+                while got.count(b"data: ") < 5:
+                    got += c.recv(4096)
+            else:
+                time.sleep(0.05)
+            if how == "reset":
+                c.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            if how == "half":
+                c.shutdown(socket.SHUT_WR)
+            else:
+                c.close()
+            began = time.time()
+            s.wait_idle(5)
+            check(time.time() - began < 1.5, f"{how} while {when}: {time.time() - began:.2f} s")
+            c.close()
+
+
+@test
+def killed_clients_leave_nothing_behind():
+    s = Server.shared()
+    s.wait_idle()
+    body = json.dumps({"messages": [{"role": "user", "content": "Go on and on"}], "max_tokens": 3000, "stream": True, "ignore_eos": True})
+    clients = [subprocess.Popen(["curl", "-sN", f"http://127.0.0.1:{s.port}/v1/chat/completions", "-d", body], stdout=subprocess.DEVNULL) for _ in range(8)]
+    time.sleep(1)
+    for c in clients:
+        c.kill()
+        c.wait()
+    m = s.wait_idle(5)
+    equal(m["rose_kv_pages_free"] + m["rose_kv_pages_cached"], m["rose_kv_pages"], "pages")
+
+
+@test
+def slow_senders_are_closed():
+    s = Server("--idle-timeout", "1", "--read-timeout", "2")
+    for data, pause in ((b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: " + b"a" * 100, 0.2), (post("", b"x" * 100), 0.2)):
+        c = s.socket(10)
+        began = time.time()
+        try:
+            head = data.index(b"X-Slow") if b"X-Slow" in data else data.index(b"\r\n\r\n") + 4
+            c.sendall(data[:head])
+            for i in range(head, len(data)):
+                c.sendall(data[i:i + 1])
+                time.sleep(pause)
+                if time.time() - began > 9:
+                    break
+            closed = False
+        except OSError:
+            closed = True
+        check(closed and time.time() - began < 8, "a slow sender kept its connection")
+        c.close()
+    c = s.socket(10)
+    began = time.time()
+    equal(c.recv(10), b"", "idle connection")
+    check(time.time() - began < 5, "idle too long")
+    s.stop()
+
+
+@test
+def a_client_that_does_not_read_loses_its_request():
+    s = Server("--max-output", "16k", "--write-timeout", "2")
+    c = s.socket()
+    c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    c.sendall(post("", json.dumps({"prompt": "a b c", "max_tokens": 7000, "stream": True, "ignore_eos": True, "logprobs": 20, "n": 4}).encode(), "/v1/completions"))
+    deadline = time.time() + 60
+    while s.metrics()["rose_http_answers_open"] == 0 and time.time() < deadline:
+        time.sleep(0.05)
+    s.wait_idle(60)
+    equal(s.metrics()["rose_http_clients_gone_total"], 1)
+    c.close()
+    s.stop()
+
+
+@test
+def request_ids_heads_options_and_cors():
+    s = Server("--cors-origin", "http://example.org")
+    code, headers, _ = s.get("/version", headers={"X-Request-Id": "abc-1.2_3"})
+    equal(headers["x-request-id"], "abc-1.2_3")
+    check(len(s.get("/version", headers={"X-Request-Id": "x" * 65})[1]["x-request-id"]) < 65, "an id that is too long came back")
+    check("\n" not in s.get("/version", headers={"X-Request-Id": "a b"})[1]["x-request-id"], "id")
+    code, headers, body = s.request("HEAD", "/v1/models")
+    equal((code, body), (200, b""))
+    code, headers, _ = s.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "http://example.org", "Access-Control-Request-Headers": "x-foo"})
+    equal((code, headers["access-control-allow-origin"], headers["access-control-allow-headers"]), (204, "http://example.org", "x-foo"))
+    equal(s.request("PUT", "/v1/models")[0], 405)
+    equal(s.get("/v1/chat/completions")[0], 405)
+    equal(s.get("/no/such")[0], 404)
+    check(s.get("/%00health")[0] in (200, 400, 404))  # the page, at most
+    equal(s.post("/v1/chat/completions", BODY, headers={"Content-Encoding": "gzip"})[0], 415)
+    s.stop()
+
+
+@test
+def keys_are_asked_for():
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("# keys\nfirst-key\n\nsecond-key  \n")
+        f.flush()
+        s = Server("--api-keys", f.name)
+        for headers, wanted in (({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": "Bearer first-key"}, 200), ({"X-Api-Key": "second-key"}, 200),
+                                ({"Authorization": "Bearer "}, 401), ({"Authorization": "Basic first-key"}, 401), ({"X-Api-Key": "# keys"}, 401)):
+            equal(s.get("/v1/models", headers=headers)[0], wanted, str(headers))
+        equal(s.post("/v1/chat/completions", BODY)[0], 401)
+        equal(s.post("/v1/messages", BODY)[2]["error"]["type"], "authentication_error")
+        equal(s.get("/health")[0], 200)
+        check("first-key" not in s.output(), "a key is in the log")
+        s.stop()
+
+
+@test
+def tls_and_unix_sockets():
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", d + "/key.pem", "-out", d + "/cert.pem", "-days", "2", "-subj", "/CN=localhost"],
+                       check=True, stderr=subprocess.DEVNULL)
+        s = Server("--tls-cert", d + "/cert.pem", "--tls-key", d + "/key.pem")
+        equal(s.scheme, "https")
+        context = ssl.create_default_context(cafile=d + "/cert.pem")
+        context.check_hostname = False
+        with context.wrap_socket(s.socket(), server_hostname="localhost") as c:
+            c.sendall(post("Connection: close\r\n"))
+            check(c.recv(100).startswith(b"HTTP/1.1 200"), "TLS")
+        # A peer that leaves is noticed behind TLS too.
+        c = context.wrap_socket(s.socket(), server_hostname="localhost")
+        c.sendall(long_stream())
+        c.recv(1000)
+        c.close()
+        time.sleep(0.2)
+        with context.wrap_socket(s.socket(), server_hostname="localhost") as c:
+            c.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            text = b""
+            while piece := c.recv(65536):
+                text += piece
+            check(b"\nrose_http_answers_open 0\n" in text, "the answer of a client that left goes on")
+        check(not s.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", timeout=3).startswith(b"HTTP/1.1 200"), "plain text was answered on a TLS port")
+        s.stop()
+        path = d + "/rose.sock"
+        for _ in range(2):
+            s = Server("--unix", path, unix=path)
+            equal(status(s.raw(post("Connection: close\r\n"))), 200)
+            s.stop(signal.SIGKILL if _ == 0 else signal.SIGTERM)  # the first leaves its file behind; the second takes it over
+        check(not os.path.exists(path), "the socket's file is still there")
+
+
+@test
+def sigterm_drains_and_a_second_signal_stops():
+    s = Server("--drain", "30")
+    results = []
+
+    def one(n):
+        try:
+            results.append(s.chat(max_tokens=n, ignore_eos=True)[0])
+        except OSError as e:
+            results.append(type(e).__name__)
+
+    t = threading.Thread(target=one, args=(150,))
+    t.start()
+    time.sleep(0.3)
+    held = s.socket()  # a connection from before
+    s.process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    held.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    check(held.recv(200).startswith(b"HTTP/1.1 503"), "health while draining")
+    equal(s.chat()[0], 503, "a new request while draining")
+    t.join()
+    equal(results, [200], "the request under way")
+    equal(s.process.wait(10), 0, "exit status")
+    # The deadline cuts what is left.
+    s = Server("--drain", "1")
+    t = threading.Thread(target=one, args=(8000,))
+    t.start()
+    time.sleep(0.5)
+    began = time.time()
+    equal(s.stop(), 0, "exit status")
+    check(0.8 < time.time() - began < 5, "the deadline")
+    t.join()
+    s = Server("--drain", "60")
+    t = threading.Thread(target=one, args=(8000,))
+    t.start()
+    time.sleep(0.5)
+    s.process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    began = time.time()
+    equal(s.stop(), 0, "exit status")
+    check(time.time() - began < 3, "the second signal")
+    t.join()
+
+
+@test
+def systemd_is_told():
+    with tempfile.TemporaryDirectory() as d:
+        n = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        n.bind(d + "/notify")
+        n.settimeout(10)
+        os.environ["NOTIFY_SOCKET"] = d + "/notify"
+        try:
+            s = Server()
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        equal(n.recv(100), b"READY=1")
+        s.process.send_signal(signal.SIGTERM)
+        equal(n.recv(100), b"STOPPING=1")
+        equal(s.process.wait(10), 0)
+
+
+@test
+def logs_carry_the_id_and_stay_one_line():
+    s = Server("--log-format", "json")
+    s.get("/v1/models", headers={"X-Request-Id": "find-me"})
+    s.get("/a%0a%22b")
+    s.chat(max_tokens=2)
+    s.stop()
+    lines = [json.loads(line) for line in s.output().splitlines()]
+    check(any(x.get("id") == "find-me" and x["status"] == 200 for x in lines), "no line with the id")
+    check(any(x.get("path") == '/a\n"b' for x in lines), "an odd path")
+    check(any(x.get("completion_tokens") == 2 and x["finish"] == "length" for x in lines), "no token counts")
+
+
+@test
+def an_idle_server_uses_no_cpu():
+    s = Server.shared()
+    s.wait_idle()
+    c = s.socket()  # one idle connection
+    ticks = lambda: sum(map(int, open(f"/proc/{s.process.pid}/stat").read().rsplit(")", 1)[1].split()[11:13]))
+    before = ticks()
+    time.sleep(2)
+    check(ticks() - before <= 1, f"{ticks() - before} ticks in 2 s")
+    c.close()
+
+
+main()
