@@ -24,3 +24,18 @@ $(BUILD)/tests/gpu/gpu_common: tests/gpu/gpu_common.c $(SIMT_OBJECTS) $(call lib
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) $< -o $@ $(LDFLAGS) -rdynamic $(SIMT_OBJECTS) \
 	    -Wl,--start-group $(call libraries,ops $(USE_ops)) -Wl,--end-group $(foreach d,ops $(USE_ops),$(LIBS_$(d))) $(LDLIBS)
+
+# The op cases of test_ops, on a GPU.
+$(BUILD)/tests/gpu/gpu_ops: tests/gpu/gpu_ops.c $(foreach o,$(SIMT_OBJECTS),$(if $(findstring /op_cases,$(o)),$(o))) $(call libraries,ops $(USE_ops))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) $< -o $@ $(LDFLAGS) $(filter %.o,$^) \
+	    -Wl,--start-group $(call libraries,ops $(USE_ops)) -Wl,--end-group $(foreach d,ops $(USE_ops),$(LIBS_$(d))) $(LDLIBS)
+
+# Kernels on a GPU, measured; bench/gpu.sh runs it.
+$(BUILD)/bench/gpu_ops: bench/gpu_ops.c bench/gpu_ops_table.c bench/gpu_ops.h $(call libraries,ops $(USE_ops))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(filter bench/%.c,$^) -o $@ $(LDFLAGS) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(LDLIBS)
+
+# What bench/gpu.sh runs on a machine that has a GPU and NVRTC but perhaps no compiler.
+.PHONY: gpu-programs
+gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Kernels on a GPU: checks, then measurements, into ${OUT:-bench/results}/h200.csv.
+#
+#   bench/gpu.sh [--sweep] [--no-torch]
+#
+# The programs are built beforehand, where there is a compiler (make BUILD=build-gpu gpu-programs); NVRTC compiles the kernels here.
+# They are $BUILD/tests/gpu/gpu_ops and $BUILD/bench/gpu_ops and need nothing else. BUILD= names another build directory.
+set -u
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build-gpu}
+OUT=${OUT:-bench/results}
+sweep= torch=yes rc=0
+for a; do
+    case $a in
+    --sweep) sweep=--sweep ;;
+    --no-torch) torch= ;;
+    *) echo "usage: bench/gpu.sh [--sweep] [--no-torch]" >&2; exit 2 ;;
+    esac
+done
+mkdir -p "$OUT"
+nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader 2>/dev/null
+echo "== checks"
+timeout 120 "$BUILD/tests/gpu/gpu_ops" || rc=1
+echo "== measurements"
+timeout 200 "$BUILD/bench/gpu_ops" $sweep --csv "$OUT/h200.csv" || rc=1
+if [ -n "$torch" ] && python3 -c 'import torch' 2>/dev/null; then
+    echo "== torch, the same method"
+    timeout 90 python3 bench/peers/gpu_torch.py 60 "$OUT/h200_torch.csv" || rc=1
+fi
+exit $rc

@@ -1,0 +1,195 @@
+/* The shapes: those of facts/hardware.md's peers, and the ends of each plan's range. */
+#include "gpu_ops.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/params/kv_layout.h"
+#include "kernels/params/norm_rows.h"
+#include "kernels/params/qk_rows.h"
+#include "ops/norm_cuda.h"
+#include "ops/qk_cuda.h"
+
+static struct rose_error err_;
+#define COUNT(a) (int)(sizeof(a) / sizeof *(a))
+
+/* ---- norms: n = cols, add, bias ---- */
+
+static size_t norm_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
+                        void *params)
+{
+    size_t bytes = (size_t)e->rows * (size_t)e->n[0] * 2;
+    struct norm_rows_params p = {
+        .x_stride = e->n[0], .add_stride = e->n[0], .y_stride = e->n[0], .rows = (uint32_t)e->rows};
+    p.x = bench_take(m, bytes);
+    p.y = bench_take(m, bytes);
+    if (e->n[1]) p.add = bench_take(m, bytes);
+    p.weight = t->weights, p.bias = t->weights;
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+
+static void norm(const struct device_info *d, bench_add *add, void *context, struct norm_shape s,
+                 double bound, bool sweep)
+{
+    static const char *const names[2][2] = {{"RMSNorm", "RMSNorm + residual"},
+                                            {"LayerNorm", "LayerNorm + residual"}};
+    struct bench_entry e = {.op = names[s.kind == OP_NORM_LAYER][s.add],
+                            .fill = norm_fill,
+                            .rows = s.rows,
+                            .n = {s.cols, s.add},
+                            .bound_us = bound,
+                            .sweep = sweep};
+    if (norm_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+    e.set_bytes = ((size_t)s.rows * (size_t)s.cols * 2 + 256) * (2 + s.add);
+    snprintf(e.shape, sizeof e.shape, "%lldx%d", (long long)s.rows, s.cols);
+    add(context, &e);
+}
+
+static void norms(const struct device_info *d, bool sweep, bench_add *add, void *context)
+{
+    static const int cols[] = {2048, 4096, 8192, 16384}, rows[] = {1, 16, 256, 4096, 32768};
+    for (int c = 0; c < COUNT(cols); c++)
+        for (int r = 0; r < COUNT(rows); r++) {
+            struct norm_shape s = {.rows = rows[r], .cols = cols[c], .weight = 2, .eps = 1e-6f};
+            if ((int64_t)rows[r] * cols[c] > (int64_t)32768 * 8192) continue;
+            norm(d, add, context, s,
+                 cols[c] != 4096 ? 0
+                 : rows[r] == 1  ? 1.6
+                 : rows[r] == 16 ? 1.8
+                                 : 0,
+                 false);
+            s.add = true;
+            if (rows[r] != 256) norm(d, add, context, s, 0, false);
+            if (rows[r] != 256 && c < 2)
+                norm(d, add, context,
+                     (struct norm_shape){.rows = rows[r],
+                                         .cols = cols[c],
+                                         .weight = 2,
+                                         .bias = 2,
+                                         .eps = 1e-5f,
+                                         .kind = OP_NORM_LAYER},
+                     0, false);
+        }
+    static const int small[] = {32, 512, 8192, 131072, 1048576};
+    for (int r = 0; r < COUNT(small); r++)
+        norm(d, add, context, (struct norm_shape){.rows = small[r], .cols = 128, .weight = 2, .eps = 1e-6f},
+             0, false);
+    if (!sweep) return;
+    for (int c = 0; c < COUNT(cols); c++)
+        for (int r = 0; r < COUNT(rows); r++)
+            for (int threads = 32; threads <= 1024; threads *= 2) {
+                int per = (cols[c] / 8 + threads - 1) / threads;
+                if (per > 16 || cols[c] / 8 < threads || (int64_t)rows[r] * cols[c] > (int64_t)32768 * 8192 ||
+                    (rows[r] == 32768 && c != 1))
+                    continue;
+                norm(d, add, context,
+                     (struct norm_shape){
+                         .rows = rows[r], .cols = cols[c], .weight = 2, .eps = 1e-6f, .threads = threads},
+                     0, true);
+                if (rows[r] == 4096)
+                    norm(d, add, context,
+                         (struct norm_shape){.rows = rows[r],
+                                             .cols = cols[c],
+                                             .weight = 2,
+                                             .eps = 1e-6f,
+                                             .threads = threads,
+                                             .add = true},
+                         0, true);
+            }
+    for (int r = 0; r < COUNT(small); r++)
+        for (int threads = 4; threads <= 16; threads *= 2)
+            for (int repeat = 1; repeat <= 4; repeat *= 2)
+                norm(d, add, context,
+                     (struct norm_shape){.rows = small[r],
+                                         .cols = 128,
+                                         .weight = 2,
+                                         .eps = 1e-6f,
+                                         .threads = threads,
+                                         .repeat = repeat},
+                     0, true);
+}
+
+/* ---- QK: n = heads, kv_heads, head_dim, write, page_tokens ---- */
+
+static size_t qk_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
+                      void *params)
+{
+    int32_t heads = e->n[0], kv = e->n[1], dim = e->n[2], tokens = e->n[4];
+    bool write = e->n[3];
+    int64_t width = (int64_t)(heads + (write ? 2 : 1) * kv) * dim;
+    uint16_t *qkv = bench_take(m, (size_t)(e->rows * width) * 2);
+    struct qk_rows_params p = {.q = qkv,
+                               .k = qkv + heads * dim,
+                               .v = qkv + (heads + kv) * dim,
+                               .q_norm = t->weights,
+                               .k_norm = t->weights,
+                               .inv_freq = t->inv_freq,
+                               .positions = t->positions,
+                               .kv_slot = t->slots,
+                               .q_stride = width,
+                               .k_stride = width,
+                               .v_stride = width,
+                               .rows = (uint32_t)e->rows};
+    if (write) {
+        p.page_bytes = KV_ROWS_LAYER_BYTES(kv, tokens, dim, dim, 2);
+        p.pool = bench_take(m, (size_t)((e->rows + tokens - 1) / tokens * p.page_bytes));
+    }
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+
+static void qk(const struct device_info *d, bench_add *add, void *context, struct qk_shape s, double bound,
+               bool sweep)
+{
+    struct bench_entry e = {.op = s.write  ? "QK-norm + RoPE + page write"
+                                  : s.rope ? "QK-norm + RoPE"
+                                           : "QK-norm",
+                            .fill = qk_fill,
+                            .rows = s.rows,
+                            .n = {s.heads, s.kv_heads, s.head_dim, s.write, s.page_tokens},
+                            .bound_us = bound,
+                            .sweep = sweep};
+    if (qk_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+    e.set_bytes = (size_t)(s.rows + 64) * (size_t)((s.heads + 4 * s.kv_heads) * s.head_dim) * 2 + 4096;
+    snprintf(e.shape, sizeof e.shape, "%lldx(%d+%d)x%d", (long long)s.rows, s.heads, s.kv_heads, s.head_dim);
+    add(context, &e);
+}
+
+static void qks(const struct device_info *d, bool sweep, bench_add *add, void *context)
+{
+    static const int rows[] = {1, 16, 256, 4096, 32768}, dims[] = {64, 96, 256};
+    for (int r = 0; r < COUNT(rows); r++) {
+        struct qk_shape s = {
+            .rows = rows[r], .heads = 32, .kv_heads = 4, .head_dim = 128, .norm = 2, .eps = 1e-6f};
+        for (int repeat = 0; repeat <= (sweep ? 4 : 0); repeat = repeat ? repeat * 2 : 1) {
+            s = (struct qk_shape){.rows = rows[r],
+                                  .heads = 32,
+                                  .kv_heads = 4,
+                                  .head_dim = 128,
+                                  .norm = 2,
+                                  .eps = 1e-6f,
+                                  .repeat = repeat};
+            qk(d, add, context, s, rows[r] == 1 ? 1.4 : rows[r] == 16 ? 1.6 : 0, repeat != 0);
+            s.rope = OP_ROPE_HALF, s.rotary_dim = 128;
+            qk(d, add, context, s, 0, repeat != 0);
+            s.write = true, s.page_tokens = 16;
+            qk(d, add, context, s, rows[r] == 1 ? 1.9 : 0, repeat != 0);
+        }
+    }
+    for (int i = 0; i < COUNT(dims); i++)
+        qk(d, add, context,
+           (struct qk_shape){.rows = 4096,
+                             .heads = 4096 / dims[i],
+                             .kv_heads = 4,
+                             .head_dim = dims[i],
+                             .norm = 2,
+                             .eps = 1e-6f},
+           0, false);
+}
+
+void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *context)
+{
+    norms(d, sweep, add, context);
+    qks(d, sweep, add, context);
+}
