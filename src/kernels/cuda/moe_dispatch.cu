@@ -1,0 +1,91 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
+/* Few tokens: routing, places and copies in one launch.
+ *
+ *     route    EVERY = 1: each block routes all tokens for itself, a warp a token; nothing is exchanged
+ *              EVERY = 0: the grid shares the tokens, then meets at a grid barrier (cooperative launch)
+ *     count    each block counts all ids in shared memory and scans the padded counts
+ *     copy     unit of work: one slice of one token's row, read once and written TOP_K times; a pick's rank is the number of
+ *              earlier tokens with the same id
+ *
+ * Constants: those of moe_router.cuh, HIDDEN (a multiple of 8), PAD, THREADS, EVERY, MAX_TOKENS. */
+#include "kernels/cuda/moe_router.cuh"
+#include "kernels/params/moe.h"
+
+#define WARPS (THREADS / WARP)
+#define VECTORS (HIDDEN / 8)
+
+KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
+{
+    SHARED(int32_t, ids, MAX_TOKENS * TOP_K);
+    SHARED(uint32_t, count, EXPERTS);
+    SHARED(uint32_t, begin, EXPERTS + 1);
+    SHARED(int32_t, place, TOP_K);
+    uint32_t lane = lane_id(), warp = warp_id(), tokens = (uint32_t)p.tokens, slices = (uint32_t)p.slices;
+    uint32_t units = tokens * slices, unit = block_x();
+    grid_dependency_wait();
+    grid_dependency_launch();
+
+    /* The first vector to copy is on its way while the block routes. */
+    u32x4 first = {{0, 0, 0, 0}};
+    uint32_t first_at = unit % slices * VECTORS / slices + thread_x();
+    if (unit < units && first_at < VECTORS)
+        first = ld16((const bf16 *)p.x + (uint64_t)(unit / slices) * p.x_stride + first_at * 8);
+    for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) count[e] = 0;
+
+    uint32_t step = EVERY ? WARPS : WARPS * grid_dim_x();
+    UNROLL_N(1) for (uint32_t t = EVERY ? warp : block_x() + warp * grid_dim_x(); t < tokens; t += step)
+    {
+        int32_t id;
+        float weight;
+        moe_route_token((const float *)p.logits + t * p.logits_stride, (const float *)p.bias, &id, &weight);
+        if (lane < TOP_K) {
+            if (EVERY) ids[t * TOP_K + lane] = id;
+            if (!EVERY || block_x() == 0) {
+                ((int32_t *)p.ids)[t * TOP_K + lane] = id;
+                ((float *)p.weights)[t * TOP_K + lane] = weight;
+            }
+        }
+    }
+    if (!EVERY) {
+        grid_barrier((uint32_t *)p.barrier);
+        for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS) ids[i] = ((const int32_t *)p.ids)[i];
+    }
+    block_sync();
+    for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS)
+        if (ids[i] >= 0) red_add_u32(relaxed, cta, &count[ids[i]], 1);
+    block_sync();
+    if (warp == 0) moe_begin(count, begin);
+    block_sync();
+    if (block_x() == 0) {
+        for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+            ((uint32_t *)p.offsets)[e] = begin[e];
+            if (e < EXPERTS) ((uint32_t *)p.counts)[e] = count[e];
+        }
+    }
+
+    for (; unit < units; unit += grid_dim_x()) {
+        uint32_t t = unit / slices, slice = unit % slices;
+        for (uint32_t j = warp; j < TOP_K; j += WARPS) {
+            int32_t e = ids[t * TOP_K + j];
+            uint32_t rank = 0;
+            for (uint32_t i = lane; i < t * TOP_K; i += WARP) rank += ids[i] == e;
+            rank = redux_add_u32(FULL_WARP, rank);
+            if (lane == 0) {
+                place[j] = e < 0 ? -1 : (int32_t)(begin[e] + rank);
+                if (slice == 0) ((int32_t *)p.position)[t * TOP_K + j] = place[j];
+            }
+        }
+        block_sync();
+        uint32_t end = (slice + 1) * VECTORS / slices;
+        for (uint32_t v = slice * VECTORS / slices + thread_x(); v < end; v += THREADS) {
+            u32x4 x = first;
+            if (unit != block_x() || v != first_at)
+                x = ld16((const bf16 *)p.x + (uint64_t)t * p.x_stride + v * 8);
+            UNROLL for (uint32_t j = 0; j < TOP_K; j++)
+            {
+                if (place[j] >= 0) st16((bf16 *)p.rows + (uint64_t)(uint32_t)place[j] * HIDDEN + v * 8, x);
+            }
+        }
+        block_sync();
+    }
+}

@@ -1,0 +1,209 @@
+/* The CUDA MoE kernels on the CPU harness, as the plans give them, against float64: each form of the dispatch, every kind
+ * of score, groups, bias, padding, ragged tails, NaN. And: they compile for every architecture. */
+#include "../gpu/moe_reference.h"
+#include "simt.h"
+#include "test.h"
+
+static struct rose_error err;
+
+static struct device_info device_of(const char *arch, int units)
+{
+    struct device_info d = {.kind = DEVICE_CUDA, .units = units, .l2_bytes = 50 << 20, .bandwidth = 4.8e12,
+                            .max_threads_per_unit = 2048, .cooperative = true};
+    snprintf(d.arch, sizeof d.arch, "%s", arch);
+    return d;
+}
+
+static struct simt_report launch(const struct plan *p, const struct device_info *d, const void *params, uint64_t seed)
+{
+    char defines[600], file[100];
+    CHECK(plan_defines(p, d, defines, sizeof defines));
+    snprintf(file, sizeof file, "src/kernels/cuda/%s.cu", p->kernel);
+    return simt_launch(&(struct simt_launch){.kernel = simt_kernel(file, p->kernel, defines),
+                                             .grid = {plan_grid(p, p->rows)},
+                                             .block = {p->block},
+                                             .cooperative = p->cooperative,
+                                             .seed = seed},
+                       params);
+}
+
+static void *written(const char *name, size_t bytes, const void *from)
+{
+    return simt_buffer(name, bytes, from);
+}
+
+static void run(const struct moe_cuda_shape *s, const struct device_info *d, enum moe_cuda_form form, uint64_t seed)
+{
+    struct moe_cuda_dispatch plan;
+    struct plan combine;
+    int32_t slices;
+    CHECK_OK(moe_cuda_plan_dispatch(s, d, &plan, &err), err);
+    CHECK_OK(moe_cuda_plan_combine(s, d, &combine, &slices, &err), err);
+    CHECK_INT(plan.form, form);
+    size_t t = (size_t)s->tokens, k = (size_t)s->top_k, n = (size_t)s->experts, h = (size_t)s->hidden;
+    size_t stride = n + 3, x_stride = h + 8, places = (size_t)moe_cuda_rows(s);
+    float *logits = malloc(t * stride * 4), *bias = malloc(n * 4);
+    uint16_t *x = malloc(t * x_stride * 2), *results = malloc(places * h * 2);
+    uint64_t r = seed * 77 + 5;
+    for (size_t i = 0; i < t * stride; i++) logits[i] = moe_random_f32(&r) * 2;
+    for (size_t i = 0; i < n; i++) bias[i] = moe_random_f32(&r) * 0.1f;
+    for (size_t i = 0; i < t * x_stride; i++) x[i] = moe_bf16(moe_random_f32(&r));
+    for (size_t i = 0; i < places * h; i++) results[i] = moe_bf16(moe_random_f32(&r));
+    uint32_t zero[2] = {0};
+    struct moe_dispatch_params p = {
+        .logits = written("logits", t * stride * 4, logits),
+        .bias = s->bias ? written("bias", n * 4, bias) : NULL,
+        .x = written("x", t * x_stride * 2, x),
+        .ids = written("ids", t * k * 4, NULL),
+        .weights = written("weights", t * k * 4, NULL),
+        .position = written("position", t * k * 4, NULL),
+        .counts = written("counts", n * 4, NULL),
+        .offsets = written("offsets", (n + 1) * 4, NULL),
+        .rows = written("rows", places * h * 2, NULL),
+        .block_base = plan.block_tokens ? written("block_base", plan_grid(&plan.launch[0], s->tokens) * n * 4, NULL) : NULL,
+        .barrier = written("barrier", sizeof zero, zero),
+        .logits_stride = (int64_t)stride,
+        .x_stride = (int64_t)x_stride,
+        .tokens = s->tokens,
+        .slices = plan.slices};
+    for (int i = 0; i < plan.launches; i++) {
+        struct simt_report report = launch(&plan.launch[i], d, &p, seed + (uint64_t)i);
+        CHECK_SIMT_CLEAN(report);
+    }
+    if (!test_failures_) {
+        CHECK_INT(moe_check_route(s, logits, (int64_t)stride, bias, p.ids, p.weights), 0);
+        CHECK_INT(moe_check_places(s, p.ids, p.counts, p.offsets, p.position), 0);
+        CHECK_INT(moe_check_rows(s, x, (int64_t)x_stride, p.position, p.rows), 0);
+        CHECK(simt_written(p.ids, NULL) && simt_written(p.weights, NULL));
+        struct moe_combine_params c = {.rows = written("results", places * h * 2, results),
+                                       .position = p.position,
+                                       .weights = p.weights,
+                                       .y = written("y", t * x_stride * 2, s->accumulate ? x : NULL),
+                                       .y_stride = (int64_t)x_stride,
+                                       .tokens = s->tokens,
+                                       .slices = slices};
+        struct simt_report report = launch(&combine, d, &c, seed);
+        CHECK_SIMT_CLEAN(report);
+        CHECK_INT(moe_check_combine(s, results, p.position, p.weights, x, (int64_t)x_stride, c.y), 0);
+    }
+    simt_reset();
+    free(logits), free(bias), free(x), free(results);
+}
+
+/* Softmax, normalised, as Qwen3: one launch, every block routes. */
+TEST(every)
+{
+    struct device_info d = device_of("sm_90a", 6);
+    struct moe_cuda_shape s = {.tokens = 3, .experts = 40, .top_k = 3, .hidden = 264, .pad = 8, .normalize = true};
+    run(&s, &d, MOE_CUDA_EVERY, 1);
+    s.tokens = 1;
+    d = device_of("sm_120a", 4);
+    s.hidden = 2056;
+    run(&s, &d, MOE_CUDA_EVERY, 2);
+}
+
+/* Sigmoid, bias, groups, scale, as DeepSeek V3: a grid barrier. */
+TEST(barrier)
+{
+    struct device_info d = device_of("sm_90a", 20);
+    struct moe_cuda_shape s = {.tokens = 19, .experts = 64, .top_k = 4, .hidden = 40, .pad = 4, .score = OP_MOE_SIGMOID,
+                               .bias = true, .normalize = true, .scale = 2.5f, .groups = 8, .top_groups = 3,
+                               .accumulate = true, .alpha = 0.5f};
+    run(&s, &d, MOE_CUDA_BARRIER, 3);
+    d = device_of("sm_80", 20);
+    run(&s, &d, MOE_CUDA_BARRIER, 4);
+}
+
+/* Softmax over the chosen, as gpt-oss: two launches, the last block scans. Two tokens more than two blocks hold. */
+TEST(two_launches)
+{
+    struct device_info d = device_of("sm_100a", 40);
+    struct moe_cuda_shape s = {.tokens = 258, .experts = 32, .top_k = 4, .hidden = 24, .pad = 16,
+                               .score = OP_MOE_SOFTMAX_AFTER};
+    run(&s, &d, MOE_CUDA_TWO, 5);
+    s = (struct moe_cuda_shape){.tokens = 259, .experts = 33, .top_k = 2, .hidden = 2056};
+    run(&s, &d, MOE_CUDA_TWO, 6);
+}
+
+/* A row of NaN chooses nothing, and its places are -1. */
+TEST(not_a_number)
+{
+    struct device_info d = device_of("sm_90a", 4);
+    struct moe_cuda_shape s = {.tokens = 2, .experts = 4, .top_k = 2, .hidden = 8, .score = OP_MOE_SIGMOID};
+    struct moe_cuda_dispatch plan;
+    CHECK_OK(moe_cuda_plan_dispatch(&s, &d, &plan, &err), err);
+    float logits[8] = {NAN, NAN, NAN, NAN, 1, NAN, 2, 0};
+    uint16_t x[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    uint32_t zero[2] = {0};
+    struct moe_dispatch_params p = {.logits = simt_buffer("logits", sizeof logits, logits),
+                                    .x = simt_buffer("x", sizeof x, x),
+                                    .ids = simt_buffer("ids", 16, NULL),
+                                    .weights = simt_buffer("weights", 16, NULL),
+                                    .position = simt_buffer("position", 16, NULL),
+                                    .counts = simt_buffer("counts", 16, NULL),
+                                    .offsets = simt_buffer("offsets", 20, NULL),
+                                    .rows = simt_buffer("rows", 64, NULL),
+                                    .barrier = simt_buffer("barrier", 8, zero),
+                                    .logits_stride = 4, .x_stride = 8, .tokens = 2, .slices = plan.slices};
+    struct simt_report r = launch(&plan.launch[0], &d, &p, 1);
+    CHECK_SIMT_CLEAN(r);
+    const int32_t *ids = p.ids, *position = p.position, *offsets = p.offsets;
+    CHECK_INT(ids[0], -1);
+    CHECK_INT(position[1], -1);
+    CHECK_INT(ids[2], 2);
+    CHECK_INT(ids[3], 0);
+    CHECK_INT(position[3], 0);
+    CHECK_INT(position[2], 1);
+    CHECK_INT(offsets[4], 2);
+    CHECK(!memcmp((uint16_t *)p.rows + 8, x + 8, 16));
+    simt_reset();
+}
+
+TEST(wrong_shapes)
+{
+    struct device_info d = device_of("sm_90a", 132);
+    struct moe_cuda_dispatch plan;
+    struct moe_cuda_shape s = {.tokens = 1, .experts = 2000, .top_k = 8, .hidden = 2048};
+    CHECK(moe_cuda_plan_dispatch(&s, &d, &plan, &err) == ROSE_UNSUPPORTED);
+    s.experts = 128, s.hidden = 2047;
+    CHECK(moe_cuda_plan_dispatch(&s, &d, &plan, &err) == ROSE_UNSUPPORTED);
+    s.hidden = 2048, s.tokens = 0;
+    CHECK(moe_cuda_plan_dispatch(&s, &d, &plan, &err) == ROSE_INVALID);
+    s.tokens = 5, s.groups = 3, s.top_groups = 1;
+    CHECK(moe_cuda_plan_dispatch(&s, &d, &plan, &err) == ROSE_UNSUPPORTED);
+}
+
+/* Needs NVRTC, no GPU: Qwen3-30B-A3B and DeepSeek V3, few and many tokens. */
+TEST(compiles)
+{
+    static const char *const arches[] = {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"};
+    struct jit *jit = NULL;
+    CHECK_OK(jit_open(&(struct jit_options){.threads = 2}, &jit, &err), err);
+    for (int a = 0; a < 5 && jit; a++)
+        for (int i = 0; i < 6; i++) {
+            struct device_info d = device_of(arches[a], 132);
+            struct moe_cuda_shape s = {.tokens = (int[]){16, 128, 8192}[i % 3], .experts = 128, .top_k = 8, .hidden = 2048,
+                                       .pad = 64, .normalize = true};
+            if (i >= 3 && a != 2) continue;
+            if (i >= 3)
+                s.experts = 256, s.hidden = 7168, s.score = OP_MOE_SIGMOID, s.bias = true, s.groups = 8, s.top_groups = 4,
+                s.scale = 2.5f;
+            struct moe_cuda_dispatch plan;
+            struct plan combine;
+            int32_t slices;
+            const struct jit_kernel *k;
+            CHECK_OK(moe_cuda_plan_dispatch(&s, &d, &plan, &err), err);
+            CHECK_OK(moe_cuda_plan_combine(&s, &d, &combine, &slices, &err), err);
+            for (int l = 0; l < plan.launches; l++) CHECK_OK(plan_request(&plan.launch[l], jit, d.arch, &k, &err), err);
+            CHECK_OK(plan_request(&combine, jit, d.arch, &k, &err), err);
+        }
+    CHECK_OK(jit_compile_all(jit, &err), err);
+    struct strbuf table = {0};
+    jit_print_kernels(jit, &table);
+    CHECK(table.n > 0 && !strstr(table.p, "failed"));
+    if (test_failures_) printf("%s", table.p);
+    strbuf_free(&table);
+    jit_close(jit);
+}
+
+TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(wrong_shapes), CASE(compiles))
