@@ -4,7 +4,7 @@ EMULATED := $(filter %/isa.c %_amx.c,$(call sources,kernels))
 EMULATED_OBJECTS := $(patsubst src/%.c,$(BUILD)/emulated/%.o,$(EMULATED))
 $(BUILD)/emulated/%.o: src/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_of,$<) -DROSE_AMX_EMULATE -c $< -o $@
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(call isa_of,$<) $(if $(strip $(call isa_of,$<)),$(SAN_ISA)) -DROSE_AMX_EMULATE -c $< -o $@
 $(BUILD)/libkernels_emulated.a: $(filter-out $(patsubst src/%.c,$(BUILD)/obj/%.o,$(EMULATED)),$(call objects,kernels)) $(EMULATED_OBJECTS)
 	@rm -f $@
 	$(AR) rcs $@ $^
