@@ -85,7 +85,11 @@ const struct simt_kernel *simt_kernel(const char *file, const char *entry, const
     static const char flags[] =
         "-x c -std=gnu17 -O1 -g -fPIC -fsanitize=thread -fno-tree-vectorize -ffp-contract=off "
         "-fno-optimize-sibling-calls -Wall -Werror -Wno-unused -Wno-unknown-pragmas -Wno-psabi "
-        "-fvisibility=hidden -Isrc -Itests/simt -DROSE_SIMT";
+        "-fvisibility=hidden -Isrc -Itests/simt -DROSE_SIMT"
+#ifdef __clang__ /* it leaves out reads that a write to the same place follows */
+        " -mllvm -tsan-instrument-read-before-write=1"
+#endif
+        ;
     char command[6000], cpp[2400];
     snprintf(cpp, sizeof cpp, "%s -E -P %s%s %s", SIMT_CC, flags, defines, file);
     FILE *pipe = popen(cpp, "r");

@@ -57,8 +57,8 @@ KERNEL(faults, struct faults_params, p, 64, 1)
         if (FIXED) fence(acq_rel, gpu);
         p.y[64] = p.y[63];
     }
-#elif CASE == 9 /* a null pointer */
-    const uint32_t *q = FIXED ? p.x : (const uint32_t *)0;
+#elif CASE == 9 /* a pointer to nowhere */
+    const uint32_t *q = FIXED ? p.x : (const uint32_t *)(uintptr_t)16;
     p.y[i] = q[0];
 #elif CASE == 10 /* an array in local memory of megabytes */
     if (!FIXED) {
