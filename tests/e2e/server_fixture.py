@@ -1,6 +1,7 @@
 """Starts `rose serve` for the end-to-end tests and talks to it; a tiny test runner whose last line is "N passed, N failed".
 
-Settings, from the command line: --rose PATH (build/rose), --model FILE, --long (soaks at full length), and names of tests to run alone.
+Settings: --rose PATH (or $ROSE; build/rose), --model FILE (or $ROSE_MODEL), --long (or ROSE_LONG=1: soaks at full length), and names of tests to
+run alone.
 """
 import argparse
 import http.client
@@ -15,9 +16,10 @@ import time
 import traceback
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--rose", default="build/rose")
-parser.add_argument("--model", default=os.path.expanduser("~/.cache/rose/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
-parser.add_argument("--long", action="store_true")
+parser.add_argument("--rose", default=os.environ.get("ROSE", "build/rose"))
+parser.add_argument("--model", default=os.environ.get("ROSE_MODEL") or os.path.expanduser("~/.cache/rose/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+parser.add_argument("--long", action="store_true", default=os.environ.get("ROSE_LONG") == "1")
+parser.add_argument("--shots", help="keep screenshots there")
 parser.add_argument("names", nargs="*")
 options = parser.parse_args()
 
