@@ -103,6 +103,10 @@ class Hub:
             siblings = self.listing if self.listing is not None else [self.sibling(p) for p in self.files]
             body = json.dumps({"id": self.repo, "sha": self.commit, "siblings": siblings}).encode()
             return self.send(handler, 200, body, [("Content-Type", "application/json")])
+        if path == f"/api/models/{self.repo}/tree/{self.commit}":  # what Python's client lists with
+            files = [{"type": "file", "path": p, "size": len(c), "oid": git_blob(c),
+                      **({"lfs": {"oid": self.etag(p), "size": len(c), "pointerSize": 130}} if self.is_lfs(p) else {})} for p, c in self.files.items()]
+            return self.send(handler, 200, json.dumps(files).encode(), [("Content-Type", "application/json")])
         match = re.fullmatch(f"/{re.escape(self.repo)}/resolve/([^/]+)/(.+)", path)
         if match and match[1] in (*self.refs, self.commit) and match[2] in self.files:
             return self.resolve(handler, match[2])
