@@ -19,8 +19,14 @@ static inline uint64_t fixture_bits(void)
     return z ^ z >> 31;
 }
 /* Uniform in [-1, 1); whole numbers in [lo, hi]. */
-static inline float fixture_real(void) { return (float)(int32_t)(fixture_bits() >> 32) / 2147483648.0f; }
-static inline int fixture_int(int lo, int hi) { return lo + (int)(fixture_bits() % (uint64_t)(hi - lo + 1)); }
+static inline float fixture_real(void)
+{
+    return (float)(int32_t)(fixture_bits() >> 32) / 2147483648.0f;
+}
+static inline int fixture_int(int lo, int hi)
+{
+    return lo + (int)(fixture_bits() % (uint64_t)(hi - lo + 1));
+}
 static inline float *fixture_reals(size_t n, float scale)
 {
     float *p = malloc((n ? n : 1) * sizeof *p);
@@ -29,7 +35,13 @@ static inline float *fixture_reals(size_t n, float scale)
 }
 
 /* False (and nothing selected) when this machine lacks the level. */
-static inline bool fixture_isa(int i) { return cpu_isa_select(fixture_isas[i], NULL) == ROSE_OK; }
+#if !defined(FIXTURE_ONLY)
+#define FIXTURE_ONLY -1 /* or the index of the one level to test */
+#endif
+static inline bool fixture_isa(int i)
+{
+    return (FIXTURE_ONLY < 0 || i == FIXTURE_ONLY) && cpu_isa_select(fixture_isas[i], NULL) == ROSE_OK;
+}
 
 static inline struct device *fixture_device(int threads)
 {
@@ -59,7 +71,8 @@ static inline void fixture_run(struct program *p, int rows, int seqs, int sample
     program_close(p);
 }
 
-static inline struct op_value fixture_value(struct program *p, const char *name, float *x, int rows, int cols, int stride, int offset)
+static inline struct op_value fixture_value(struct program *p, const char *name, float *x, int rows, int cols,
+                                            int stride, int offset)
 {
     program_buffer_id b = program_external(p, name, x, (size_t)rows * (size_t)stride * sizeof(float));
     return (struct op_value){b, DTYPE_F32, EXTENT_ROWS, cols, stride, offset};
