@@ -279,6 +279,16 @@ struct rose_step {
 enum { ROSE_STEPS_KEPT = 256 };
 /* The latest steps with an index above `after`, oldest first, at most n; returns how many. */
 size_t rose_engine_steps(const struct rose_engine *engine, uint64_t after, struct rose_step *steps, size_t n);
+/* Where the device's time goes: each kind of launch since the profile was switched on. CPU devices only for now. */
+struct rose_profile_entry {
+    const char *name;
+    uint64_t calls;
+    double seconds, bytes, operations; /* what the launches must move and compute */
+};
+/* Switch on (and back to zero) or off; call while no request is running. ROSE_UNSUPPORTED on devices that cannot. */
+enum rose_status rose_device_profile(struct rose_device *device, bool on, struct rose_error *err);
+/* At most n entries; returns how many. Call while no request is running. */
+size_t rose_device_profile_read(const struct rose_device *device, struct rose_profile_entry *entries, size_t n);
 /* Take no new requests; running ones go on. */
 void rose_engine_drain(struct rose_engine *engine);
 

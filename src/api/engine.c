@@ -42,8 +42,28 @@ enum rose_status rose_device_open(const struct rose_device_options *o, struct ro
 void rose_device_close(struct rose_device *d)
 {
     if (!d) return;
+    free(d->device->profile);
     device_close(d->device);
     free(d);
+}
+
+enum rose_status rose_device_profile(struct rose_device *d, bool on, struct rose_error *err)
+{
+    if (d->device->info.kind != DEVICE_CPU) return status_set(err, ROSE_UNSUPPORTED, "only CPU devices have a profile");
+    free(d->device->profile);
+    d->device->profile = on ? calloc(1, sizeof *d->device->profile) : NULL;
+    return on && !d->device->profile ? status_set(err, ROSE_NO_MEMORY, "out of memory") : ROSE_OK;
+}
+
+size_t rose_device_profile_read(const struct rose_device *d, struct rose_profile_entry *entries, size_t n)
+{
+    const struct device_profile *p = d->device->profile;
+    size_t count = p ? ROSE_MIN((size_t)p->count, n) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct device_profile_entry *e = &p->entries[i];
+        entries[i] = (struct rose_profile_entry){e->name, e->calls, e->seconds, e->bytes, e->ops};
+    }
+    return count;
 }
 
 const char *rose_device_name(const struct rose_device *d) { return d->name; }

@@ -11,7 +11,7 @@
 
 static struct {
     int64_t prompt, gen, batch, repeat;
-    bool json;
+    bool json, profile;
 } o;
 
 static const struct option options[] = {
@@ -20,6 +20,7 @@ static const struct option options[] = {
     {"batch", 'b', OPTION_INT, NULL, "B", NULL, "1", 1, 4096, "sequences at once", &o.batch},
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
+    {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of the last round went, by kind of launch", &o.profile},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     CLI_COMMON_OPTIONS,
 };
@@ -130,6 +131,18 @@ static void print(const struct rose_model_info *info, const char *device, const 
     printf("  first token  %10.1f ms\n  load         %10.1f ms\n  peak memory  %10.1f MiB\n", ttft * 1e3, info->load_seconds * 1e3, peak);
 }
 
+static void print_profile(const struct rose_device *device)
+{
+    struct rose_profile_entry e[64];
+    size_t n = rose_device_profile_read(device, e, ROSE_COUNT(e));
+    double all = 0;
+    for (size_t i = 0; i < n; i++) all += e[i].seconds;
+    printf("  %-16s %8s %10s %6s %9s %9s\n", "launch", "calls", "ms", "%", "GB/s", "GOP/s");
+    for (size_t i = 0; i < n; i++)
+        printf("  %-16s %8llu %10.2f %6.1f %9.1f %9.1f\n", e[i].name, (unsigned long long)e[i].calls, e[i].seconds * 1e3, 100 * e[i].seconds / all,
+               e[i].bytes / e[i].seconds / 1e9, e[i].operations / e[i].seconds / 1e9);
+}
+
 static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
 {
     struct rose_model_info info;
@@ -139,9 +152,13 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
     int32_t *ids = malloc((size_t)o.prompt * sizeof *ids);
     if (!ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     enum rose_status s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
-    for (int64_t i = 0; s == ROSE_OK && i < o.repeat; i++) s = run_round(e->engine, ids, info.vocabulary, &state, &rounds[i], err);
+    for (int64_t i = 0; s == ROSE_OK && i < o.repeat; i++) {
+        if (o.profile && i == o.repeat - 1) s = rose_device_profile(e->device, true, err);
+        if (s == ROSE_OK) s = run_round(e->engine, ids, info.vocabulary, &state, &rounds[i], err);
+    }
     free(ids);
     if (s == ROSE_OK) print(&info, rose_device_name(e->device), rounds);
+    if (s == ROSE_OK && o.profile) print_profile(e->device);
     return s;
 }
 
@@ -150,6 +167,7 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     const char *words[1];
     int count, status;
     struct rose_error err = {0};
+    if (cli_bench_is_url(argc, argv)) return cli_bench_url(self, argc, argv);
     if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
     cli_common.sequences = o.batch;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/str.h"
@@ -42,13 +43,54 @@ static void cpu_free(struct device *device, void *memory, size_t bytes, enum dev
     munmap(memory, bytes ? bytes : 1);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static double cost_of(double fixed, const double per[EXTENT_COUNT], const struct extents *e)
+{
+    for (int i = 0; i < EXTENT_COUNT; i++) fixed += per[i] * e->n[i];
+    return fixed;
+}
+
+static void add_time(struct device_profile *profile, const struct program_launch *l, const struct extents *extents, double seconds)
+{
+    int i = 0;
+    while (i < profile->count && strcmp(profile->entries[i].name, l->name)) i++;
+    if (i == DEVICE_PROFILE_NAMES) return;
+    struct device_profile_entry *e = &profile->entries[i];
+    if (i == profile->count) {
+        *e = (struct device_profile_entry){.name = l->name};
+        profile->count++;
+    }
+    e->calls++;
+    e->seconds += seconds;
+    e->bytes += cost_of(l->cost.bytes, l->cost.bytes_per, extents);
+    e->ops += cost_of(l->cost.ops, l->cost.ops_per, extents);
+}
+
+struct run_arg {
+    const struct queued *q;
+    struct device_profile *profile;
+};
+
 static void run_entries(void *arg, struct worker *w)
 {
-    const struct queued *q = arg;
+    const struct run_arg *a = arg;
+    const struct queued *q = a->q;
+    struct device_profile *profile = w->index == 0 ? a->profile : NULL;
+    double from = profile ? now() : 0;
     for (int i = 0; i < q->program->count; i++) {
         const struct program_launch *l = &q->program->entries[i].launch;
         l->cpu(l->params, &q->extents, w);
         worker_barrier(w);
+        if (!profile) continue;
+        double to = now();
+        add_time(profile, l, &q->extents, to - from);
+        from = to;
     }
 }
 
@@ -56,7 +98,7 @@ static void run_until(struct cpu_device *d, uint64_t ticket)
 {
     while (d->done < ticket) {
         struct queued *q = &d->queue[d->done % QUEUE];
-        if (q->program) workers_run(d->base.workers, run_entries, q);
+        if (q->program) workers_run(d->base.workers, run_entries, &(struct run_arg){q, d->base.profile});
         else memcpy(q->dst, q->src, q->bytes);
         d->done++;
     }

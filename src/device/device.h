@@ -66,6 +66,19 @@ struct device {
     const struct device_vtable *vtable;
     struct device_info info;
     struct workers *workers; /* the CPU's team; on CUDA NULL */
+    struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CPU); NULL: off */
+};
+
+/* Time spent in each entry of the programs that ran, added up by name (device_profile). */
+struct device_profile_entry {
+    const char *name;
+    uint64_t calls;
+    double seconds, bytes, ops; /* bytes and operations as the launches declare them */
+};
+enum { DEVICE_PROFILE_NAMES = 64 };
+struct device_profile {
+    struct device_profile_entry entries[DEVICE_PROFILE_NAMES];
+    int count;
 };
 
 /* A point in the device's order of work. Zero-initialise; cuda.c keeps a CUevent in handle. */

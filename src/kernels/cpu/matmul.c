@@ -70,7 +70,7 @@ static void prepare(const struct run *r, struct worker *w)
     size_t row = 0, end = (size_t)r->rows, stride = (size_t)p->x_stride;
     if (!alone) worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
     while (row < end) {
-        int height = matmul_tile_height((int32_t)(end - row));
+        int height = matmul_acts_height(&r->acts, (int32_t)(end - row));
         matmul_acts_tile(&r->acts, r->kernels, p->x + row * stride, stride, row, height, p->part[0].weight.k);
         row += (size_t)height;
     }
@@ -96,7 +96,7 @@ static void run_group(const struct run *r, int part, size_t group, int32_t from,
     matmul_expand(r->kernels, &a->weight, group, r->scales[0]);
     if (up) matmul_expand(r->kernels, &up->weight, group, r->scales[1]);
     for (int32_t row = from; row < to;) {
-        int height = matmul_tile_height(to - row);
+        int height = matmul_acts_height(&r->acts, to - row);
         matmul_products(&r->acts, r->kernels, &a->weight, group, r->scales[0], (size_t)row, height,
                         r->out[0]);
         if (up)

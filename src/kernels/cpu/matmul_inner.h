@@ -3,6 +3,8 @@
 #ifndef ROSE_KERNELS_CPU_MATMUL_INNER_H
 #define ROSE_KERNELS_CPU_MATMUL_INNER_H
 
+#include <string.h>
+
 #include "kernels/cpu/matmul_amx.h"
 
 enum { MATMUL_ALIGN = 64, MATMUL_OUT_FLOATS = MATMUL_TILE * CPU_GROUP };
@@ -13,12 +15,20 @@ static inline bool matmul_is_float(const struct cpu_weight *w)
 }
 
 /* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r *
- * row bytes from the start, whatever its height. */
+ * row bytes from the start, whatever its height. With two planes a row of x is two rows of an integer tile: a tile of H rows holds
+ * the first planes in rows [0, H) and the second ones in [H, 2H), so that weights are unpacked once for both. */
 struct matmul_acts {
     size_t int_row, float_row; /* bytes of a row (of one plane), 0: not needed */
-    uint8_t *ints, *second, *floats;
-    bool fine; /* use the second plane */
+    uint8_t *ints, *floats;
+    bool fine; /* two planes */
 };
+
+/* Rows of the tile that begins where rows_left are left: two planes leave room for half as many. */
+static inline int matmul_acts_height(const struct matmul_acts *a, int32_t rows_left)
+{
+    int height = matmul_tile_height(rows_left);
+    return a->fine && a->int_row && height > MATMUL_TILE / 2 ? MATMUL_TILE / 2 : height;
+}
 
 /* Are two planes worth it? Yes where memory bounds the step anyway (few rows), and for a short prompt, which they delay by some
  * milliseconds. */
@@ -44,22 +54,22 @@ static inline size_t matmul_acts_row(const struct matmul_acts *a)
 static inline void matmul_acts_place(struct matmul_acts *a, void *memory, size_t rows)
 {
     a->ints = memory;
-    a->second = a->ints + rows * a->int_row;
-    a->floats = a->second + rows * a->int_row;
+    a->floats = a->ints + 2 * rows * a->int_row;
 }
 
-/* Both planes, in pieces of columns whose residual fits the stack. */
+/* Both planes, in pieces of columns that fit the stack: x is quantised to see what is left, then x and that together. */
 static inline void matmul_acts_two(const struct matmul_acts *a, const struct matmul_kernels *kernels, const float *x, size_t stride,
                                    size_t row, int height, int32_t k)
 {
     enum { PIECE = 256, BLOCK = 32 };
-    float rest[MATMUL_TILE * PIECE];
+    float both[MATMUL_TILE * PIECE];
+    _Alignas(MATMUL_ALIGN) uint8_t first[MATMUL_TILE / 2 * PIECE / BLOCK * MATMUL_ACT_BYTES];
     for (int32_t at = 0; at < k; at += PIECE) {
         int32_t n = ROSE_MIN(PIECE, k - at);
-        size_t offset = row * a->int_row + (size_t)(at / BLOCK) * MATMUL_ACT_BYTES * (size_t)height;
-        kernels->quantize(x + at, stride, height, n, a->ints + offset);
-        kernels->residual(x + at, stride, height, n, a->ints + offset, rest, PIECE);
-        kernels->quantize(rest, PIECE, height, n, a->second + offset);
+        for (int h = 0; h < height; h++) memcpy(both + h * PIECE, x + (size_t)h * stride + at, (size_t)n * sizeof *both);
+        kernels->quantize(both, PIECE, height, n, first);
+        kernels->residual(both, PIECE, height, n, first, both + height * PIECE, PIECE);
+        kernels->quantize(both, PIECE, 2 * height, n, a->ints + 2 * (row * a->int_row + (size_t)(at / BLOCK) * MATMUL_ACT_BYTES * (size_t)height));
     }
 }
 
@@ -107,12 +117,12 @@ static inline void matmul_products(const struct matmul_acts *a, const struct mat
     int blocks = cpu_weight_blocks(w);
     if (matmul_is_float(w))
         kernels->dot_float(w->format, data, a->floats + row * a->float_row, height, blocks, out);
-    else
+    else if (!a->fine)
         kernels->dot(w->format, data + w->codes_at, scales, a->ints + row * a->int_row, height, blocks, out);
-    if (matmul_is_float(w) || !a->fine) return;
-    float second[MATMUL_OUT_FLOATS];
-    kernels->dot(w->format, data + w->codes_at, scales, a->second + row * a->int_row, height, blocks, second);
-    for (int i = 0; i < height * CPU_GROUP; i++) out[i] += second[i];
+    else {
+        kernels->dot(w->format, data + w->codes_at, scales, a->ints + 2 * row * a->int_row, 2 * height, blocks, out);
+        for (int i = 0; i < height * CPU_GROUP; i++) out[i] += out[height * CPU_GROUP + i];
+    }
 }
 
 #endif
