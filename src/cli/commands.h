@@ -20,6 +20,10 @@ CLI_DECLARE(completion);
 /* A model that is missing, ORG/NAME, and somebody at the terminal: offer to fetch it. True: it was fetched. */
 bool cli_pull_offer(const char *model);
 CLI_DECLARE(serve);
+CLI_DECLARE(batch);
+/* rose bench --url: its options are others. */
+CLI_DECLARE(bench_url);
+bool cli_bench_is_url(int argc, char **argv);
 int cli_render_command(const struct cli_command *self, int argc, char **argv);
 size_t cli_render_options(const struct option **options);
 
@@ -73,5 +77,11 @@ size_t cli_render_options(const struct option **options);
      "GET /v1/models, /health, /metrics, /version, and the page at /. A peer that closes its side counts as gone.\nSIGTERM: no new requests, "      \
      "those under way may end; a second one stops at once.\n",                                                                                      \
      cli_serve, cli_serve_options}
+
+#define CLI_BATCH_COMMAND                                                                                                                            \
+    {"batch", "MODEL IN.jsonl OUT.jsonl", "A file of requests in OpenAI's batch format.",                                                            \
+     "A line a request: {\"custom_id\", \"url\": \"/v1/chat/completions\" or \"/v1/completions\", \"body\"}. After a kill the same command\n"    \
+     "goes on where it was: answers that are there are kept.\n",                                                                                    \
+     cli_batch, cli_batch_options}
 
 #endif

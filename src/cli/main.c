@@ -12,6 +12,7 @@ const struct cli_command cli_commands[] = {
     CLI_RUN_COMMAND,
     CLI_CHAT_COMMAND,
     CLI_SERVE_COMMAND,
+    CLI_BATCH_COMMAND,
     CLI_TOKENIZE_COMMAND,
     CLI_RENDER_COMMAND,
     CLI_INSPECT_COMMAND,

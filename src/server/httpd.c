@@ -49,7 +49,7 @@ struct httpd {
 
 static void mark_dirty(struct httpd_request *r)
 {
-    if (r->dirty) return;
+    if (r->dirty || !r->http) return; /* without a connection: a batch looks for itself */
     r->dirty = true;
     r->dirty_next = r->http->dirty;
     r->http->dirty = r;

@@ -45,7 +45,7 @@ void models_close(struct models *m)
 struct model *models_find(struct models *m, struct str name)
 {
     for (int i = 0; i < m->count; i++)
-        if (!name.n || str_is(name, m->models[i].name)) return &m->models[i];
+        if (!name.n || m->any_name || str_is(name, m->models[i].name)) return &m->models[i];
     return NULL;
 }
 

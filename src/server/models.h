@@ -25,7 +25,7 @@ struct model {
 struct models {
     struct model *models;
     int count;
-    bool draining;
+    bool draining, any_name; /* any_name: whatever a request says, it is the first */
     struct slot *slots;
     uint32_t slots_count, slots_free; /* free: first of the list, UINT32_MAX: none */
     uint64_t handles_open;

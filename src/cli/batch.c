@@ -1,0 +1,74 @@
+/* rose batch: a file of requests, all at once, without a server. */
+#include "server/batch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+static struct {
+    bool json;
+    const char *alias;
+} o;
+
+static const struct option options[] = {
+    {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "64", 1, 4096, "sequences running at once", &cli_common.sequences},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
+    {"kv-bytes", 0, OPTION_SIZE, NULL, "SIZE", NULL, "0", 0, 0, "key-value cache; 0: what the machine has left", &cli_common.kv_bytes},
+    {"alias", 0, OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "what \"model\" in the requests says; default: nothing is compared", &o.alias},
+    {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the totals as one JSON object", &o.json},
+    CLI_COMMON_OPTIONS,
+};
+
+size_t cli_batch_options(const struct option **out)
+{
+    *out = options;
+    return ROSE_COUNT(options);
+}
+
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int signal) { interrupted = signal; }
+
+static bool show_progress(void *user, int done, int total, int failed)
+{
+    if (*(bool *)user && total) {
+        int filled = (int)(30.0 * done / total);
+        fprintf(stderr, "\r[%.*s%*s] %d of %d, %d refused ", filled, "##############################", 30 - filled, "", done, total, failed);
+    }
+    return !interrupted;
+}
+
+int cli_batch(const struct cli_command *self, int argc, char **argv)
+{
+    const char *words[3];
+    int count, status;
+    struct rose_error err = {0};
+    struct batch_report report;
+    if (!cli_parse(self, argc, argv, words, 3, &count, &status)) return status;
+    if (count != 3) return cli_usage(self, "write MODEL IN.jsonl OUT.jsonl");
+    if (!strcmp(words[1], words[2])) return cli_usage(self, "input and output are the same file");
+    struct cli_engine e;
+    enum rose_status s = cli_open(words[0], false, &e, &err);
+    bool terminal = cli_is_terminal(2) && !cli_common.quiet;
+    if (s == ROSE_OK) {
+        struct rose_model_info info;
+        rose_engine_info(e.engine, &info);
+        struct server_model model = {o.alias ? o.alias : info.name, e.engine};
+        struct batch_options batch = {.any_name = !o.alias, .input = words[1], .output = words[2], .at_once = (int)cli_common.sequences * 2, .progress = show_progress, .user = &terminal};
+        signal(SIGINT, on_interrupt);
+        signal(SIGTERM, on_interrupt);
+        s = batch_run(&batch, &model, &report, &err);
+        if (terminal) fputc('\n', stderr);
+        if (s == ROSE_OK && o.json)
+            printf("{\"total\":%d,\"skipped\":%d,\"done\":%d,\"failed\":%d,\"prompt_tokens\":%lld,\"completion_tokens\":%lld}\n", report.total, report.skipped, report.done, report.failed,
+                   (long long)report.prompt_tokens, (long long)report.completion_tokens);
+        else if (s == ROSE_OK && !cli_common.quiet)
+            printf("%d requests: %d answered before, %d now, of which %d refused; %lld tokens in, %lld out\n", report.total, report.skipped, report.done, report.failed,
+                   (long long)report.prompt_tokens, (long long)report.completion_tokens);
+    }
+    status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
+    cli_close(&e);
+    return status;
+}
