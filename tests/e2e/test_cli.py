@@ -1,0 +1,307 @@
+"""The program as users see it: commands, JSON shapes, exit statuses, bad input. With the small real model that the demo brings."""
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import e2e
+from e2e import ROOT, ROSE, case, directory, equal, fails, main, ok, rose
+
+MODEL = e2e.model()
+WEIGHTS = os.path.join(ROOT, "tests", "golden", "weights")
+RUN = ("-n", "8", "--quiet")
+
+
+@case
+def help_of_everything():
+    top = ok("--help").text()
+    commands = [line.split()[0] for line in top.splitlines() if line.startswith("  ")]
+    for command in ("run", "chat", "tokenize", "render", "inspect", "bench", "pull", "kernels"):
+        assert command in commands, top
+    for command in commands:
+        text = ok(command, "--help").text()
+        assert text.startswith(f"usage: rose {command} "), text
+        equal(ok("help", command).text(), text)
+        assert max(len(line) for line in text.splitlines()) <= 120, text
+    equal(ok("--version").text().split()[0], "rose")
+
+
+@case
+def usage_errors_have_status_2():
+    for words in ([], ["nonsense"], ["run"], ["run", MODEL, "a", "b"], ["run", MODEL, "x", "--nonsense"], ["run", MODEL, "x", "--threads", "many"],
+                  ["run", MODEL, "x", "--threads", "-3"], ["run", MODEL, "x", "--kv", "f8"], ["run", MODEL, "x", "--logprobs", "3"], ["run", MODEL, "x", "--seed"],
+                  ["tokenize"], ["render"], ["inspect"], ["bench"], ["pull"], ["chat"], ["kernels"], ["kernels", "layout"], ["bench", MODEL, "--batch", "0"]):
+        result = rose(*words)
+        equal((result.rc, result.out), (2, b""))
+        assert result.err, words
+
+
+@case
+def run_json_has_the_documented_shape():
+    answer = ok("run", MODEL, "What is gravity?", *RUN, "--json", "--logprobs", "2", "--prompt-logprobs", "1").json()
+    equal(sorted(answer), ["finish_reason", "logprobs", "prompt_logprobs", "text", "timings", "token_ids", "usage"])
+    usage = answer["usage"]
+    equal((usage["completion_tokens"], len(answer["token_ids"]), answer["finish_reason"]), (8, 8, "length"))
+    equal(usage["total_tokens"], usage["prompt_tokens"] + 8)
+    equal(len(answer["prompt_logprobs"]), usage["prompt_tokens"])
+    equal(answer["prompt_logprobs"][0]["logprob"], None)
+    equal([entry["id"] for entry in answer["logprobs"]], answer["token_ids"])
+    equal("".join(entry["token"] for entry in answer["logprobs"]), answer["text"])
+    for entry in answer["logprobs"] + answer["prompt_logprobs"][1:]:
+        assert -50 < entry["logprob"] <= 0 and sorted(entry) == ["id", "logprob", "token", "top"], entry
+    for entry in answer["logprobs"]:
+        equal(len(entry["top"]), 2)
+        equal(entry["top"][0]["id"], entry["id"])  # greedy takes the likeliest
+        assert entry["top"][0]["logprob"] >= entry["top"][1]["logprob"]
+    for name in ("load_s", "prefill_s", "decode_s", "ttft_s", "prefill_tok_s", "decode_tok_s"):
+        assert answer["timings"][name] > 0, name
+    plain = ok("run", MODEL, "What is gravity?", *RUN).text()
+    equal(plain, answer["text"] + "\n")
+    assert set(ok("run", MODEL, "x", *RUN, "--json").json()) == set(answer) - {"logprobs", "prompt_logprobs"}
+
+
+@case
+def prompts_from_standard_input():
+    said = ok("run", MODEL, "What is gravity?", *RUN).text()
+    equal(ok("run", MODEL, *RUN, input=b"What is gravity?").text(), said)
+    equal(ok("run", MODEL, "-", *RUN, input=b"What is gravity?").text(), said)
+    raw = ok("run", MODEL, "--raw", "The capital of France is", *RUN, "--json").json()
+    assert "Paris" in raw["text"], raw
+    fails("run", MODEL, *RUN, "--raw", input=b"", says="")
+
+
+@case
+def sampling_is_reproducible():
+    how = ("run", MODEL, "Tell me a story", "-n", "24", "--temperature", "1", "--quiet")
+    one = ok(*how, "--seed", "5").text()
+    equal(ok(*how, "--seed", "5", "--threads", "1").text(), one)
+    assert ok(*how, "--seed", "6").text() != one
+    whole = ok("run", MODEL, "Count from one to five in words.", "-n", "40").text()
+    word = whole.split()[3]
+    stopped = ok("run", MODEL, "Count from one to five in words.", "-n", "40", "--stop", word, "--json").json()
+    equal((stopped["finish_reason"], stopped["text"]), ("stop", whole[: whole.index(word)]))
+    first = ok("run", MODEL, "Hi", "-n", "1", "--json").json()["token_ids"][0]
+    assert ok("run", MODEL, "Hi", "-n", "1", "--json", "--logit-bias", f"{first}=-100").json()["token_ids"][0] != first
+    fails("run", MODEL, "Hi", "--logit-bias", "x", says="--logit-bias")
+
+
+@case
+def tokenize_both_ways():
+    text = "Hello wörld\n 123 🙂"
+    ids = ok("tokenize", MODEL, text, "--json").json()
+    equal(list(ids), ["ids"])
+    equal(ok("tokenize", MODEL, "--decode", " ".join(map(str, ids["ids"]))).text().rstrip("\n"), text)
+    equal(ok("tokenize", MODEL, "--json", input=text.encode()).json(), ids)
+    plain = ok("tokenize", MODEL, "<|im_start|>", "--json").json()["ids"]
+    special = ok("tokenize", MODEL, "<|im_start|>", "--json", "--parse-special").json()["ids"]
+    assert len(plain) > 1 and special == [1], (plain, special)
+    fails("tokenize", MODEL, "--decode", "99999999", says="99999999")
+
+
+@case
+def render_by_model_and_by_file():
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    text = ok("render", MODEL, input=json.dumps(chat).encode()).text()
+    assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"), text
+    with directory() as d:
+        template, data = os.path.join(d, "a template.jinja"), os.path.join(d, "in.json")
+        open(template, "w").write("{% for m in messages %}{{ loop.index }}:{{ m.content | upper }}{{ extra }}\n{% endfor %}")
+        json.dump({**chat, "extra": 7}, open(data, "w"))
+        equal(ok("render", "--template", template, data).text(), "1:HI7\n")
+        open(template, "w").write("line one\n{% for %}")
+        fails("render", "--template", template, data, says=[template, "2"])
+        fails("render", "--template", os.path.join(d, "none"), data, says="none")
+        open(template, "w").write("{{ raise_exception('no such role') }}")
+        fails("render", "--template", template, data, says="no such role")
+    fails("render", MODEL, input=b"{", says="")
+    fails("render", MODEL, input=b"[]", says="object")
+
+
+@case
+def inspect_says_what_is_there():
+    d = ok("inspect", MODEL, "--json", "--ctx", "1000", "--batch", "3").json()
+    equal(sorted(d), sorted(["path", "format", "architecture", "name", "files", "parameters", "bytes", "types", "tensors", "config", "metadata", "tokenizer",
+                             "chat_template", "memory", "runs", "problems"]))
+    equal((d["format"], d["architecture"], d["parameters"], d["runs"], d["problems"]), ("gguf", "llama", 134515008, True, []))
+    equal(sum(t["parameters"] for t in d["types"]), d["parameters"])
+    equal(sum(t["tensors"] for t in d["types"]), len(d["tensors"]))
+    equal((d["config"]["layers"], d["config"]["hidden"], d["config"]["kv_heads"]), (30, 576, 3))
+    memory = d["memory"]
+    equal((memory["context"], memory["sequences"], memory["fits"]), (1000, 3, True))
+    equal(memory["kv_bytes_per_token"], 30 * 2 * 3 * 64 * 2)
+    equal(memory["needed_bytes"], memory["weights_bytes"] + memory["kv_bytes"] + memory["history_bytes"])
+    text = ok("inspect", MODEL, "--tensors").text()
+    assert "Q4_1" in text and "token_embd.weight" in text and "it fits" in text, text
+    equal(ok("inspect", MODEL, "--template").text(), d["chat_template"])
+    # What Rose cannot run is listed, with the reason.
+    d = ok("inspect", os.path.join(WEIGHTS, "types.gguf"), "--json").json()
+    equal((d["runs"], d["config"], d["memory"]), (False, None, None))
+    assert d["tensors"] and d["problems"], d["problems"]
+    d = ok("inspect", os.path.join(WEIGHTS, "types.safetensors"), "--json").json()
+    assert d["tensors"] and not d["runs"]
+    huge = ok("inspect", MODEL, "--json", "--ctx", "8000", "--batch", "4096", "--kv", "f32").json()["memory"]
+    assert huge["kv_bytes"] <= huge["free_bytes"], huge
+
+
+@case
+def bench_prints_its_keys():
+    d = ok("bench", MODEL, "--prompt", "16", "--gen", "4", "--batch", "2", "--repeat", "1", "--threads", "2", "--json").json()
+    for key in ("prefill_tok_s", "decode_tok_s", "ttft_s", "load_s", "peak_rss_mb"):
+        assert d[key] > 0, d
+
+
+@case
+def layouts():
+    text = ok("kernels", "layout", "(4,8):(8,1)", "--draw").text()
+    assert "31" in text and "coalesced" in text and "\x1b" not in text, text
+    assert "\x1b" in ok("kernels", "layout", "(4,8):(8,1)", "--draw", "--color").text()
+    fails("kernels", "layout", "(4,8", says="")
+
+
+@case
+def chats_keep_the_conversation():
+    said = ok("chat", MODEL, "-n", "8", "--quiet", input=b"What is gravity?\n/clear\nWhat is gravity?\n").text().splitlines()
+    equal(len(said), 2)
+    equal(said[0], said[1])
+    name = ok("chat", MODEL, "-n", "24", input=b"My name is Zanzibar. Remember it.\nWhat is my name?\n").text()
+    assert "Zanzibar" in name, name
+    help_text = ok("chat", MODEL, input=b"/help\n/nonsense\n/exit\nnever read\n").text()
+    assert help_text.count("/clear") == 2 and "/nonsense" in help_text, help_text
+
+
+@case
+def interrupt_stops_the_answer():
+    # A run that is stopped ends well with what there is.
+    p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.read(10)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=20)
+    equal((p.returncode, err, out[-1:]), (0, b"", b"\n"))
+    # A chat goes on with the next line.
+    p = subprocess.Popen([ROSE, "chat", MODEL, "--ignore-eos", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdin.write(b"Write a very long story.\n")
+    p.stdin.flush()
+    p.stdout.read(10)
+    p.send_signal(signal.SIGINT)
+    time.sleep(1)
+    out, err = p.communicate(b"/help\n/exit\n", timeout=20)
+    equal((p.returncode, err), (0, b""))
+    assert b"/clear" in out, out[-500:]
+
+
+@case
+def closed_and_full_outputs():
+    p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdout.read(10)
+    p.stdout.close()
+    equal(p.wait(timeout=20), 1)
+    assert p.stderr.read().startswith(b"rose: cannot write"), "no sentence"
+    with open("/dev/full", "wb") as full:
+        for words in (["--help"], ["run", MODEL, "hi", "-n", "2"], ["tokenize", MODEL, "hi"]):
+            done = subprocess.run([ROSE, *words], stdout=full, stderr=subprocess.PIPE, timeout=60)
+            equal(done.returncode, 1)
+            assert b"cannot write" in done.stderr, done.stderr
+
+
+@case
+def hostile_and_broken_files():
+    content = open(MODEL, "rb").read(4 << 20)
+    size = os.path.getsize(MODEL)
+    with directory() as d:
+        def refused(name, data, says=""):
+            path = os.path.join(d, name)
+            open(path, "wb").write(data)
+            for command in (["run", path, "hi", "-n", "1"], ["inspect", path], ["tokenize", path, "hi"]):
+                fails(*command, says=[name, *([says] if says else [])], timeout=60)
+
+        refused("empty.gguf", b"")
+        refused("garbage.gguf", random.Random(1).randbytes(100000))
+        refused("zeros.safetensors", bytes(4096))
+        refused("text.gguf", b"hello\n" * 100)
+        for at in (1, 4, 12, 30, 1000, 500_000, 4 << 20):
+            refused("truncated.gguf", content[:at], "truncated.gguf")
+        # The whole header, half of the tensors.
+        path = os.path.join(d, "half.gguf")
+        shutil.copy(MODEL, path)
+        os.truncate(path, size // 2)
+        fails("run", path, "hi", says="half.gguf")
+        # Bits flipped all over the header: a sentence, or an answer, never a crash.
+        dice = random.Random(2)
+        for _ in range(25):
+            data = bytearray(content[:1_800_000])
+            for _ in range(dice.choice((1, 4, 64))):
+                data[dice.randrange(min(len(data), dice.choice((100, 2000, 1_780_000))))] ^= 1 << dice.randrange(8)
+            path = os.path.join(d, "flipped.gguf")
+            with open(path, "wb") as f:
+                f.write(data)
+                f.truncate(size)  # the tensors are a hole of zeros
+            result = rose("run", path, "hi", "-n", "1", timeout=60)
+            assert result.rc in (0, 1), result
+            assert result.rc == 0 or result.err.startswith(b"rose: "), result
+
+
+@case
+def directories_and_paths():
+    with directory() as d:
+        fails("run", os.path.join(d, "nowhere"), "hi", says="nowhere")
+        fails("run", os.path.join(d, "nowhere.gguf"), "hi", says="nowhere.gguf")
+        fails("run", d, "hi", says="config.json")
+        open(os.path.join(d, "config.json"), "w").write("{")
+        fails("run", d, "hi", says="config.json")
+        open(os.path.join(d, "config.json"), "w").write('{"model_type": "llama"}')
+        fails("run", d, "hi", says="safetensors")
+        fails("run", "/dev/null", "hi", says="/dev/null")
+        fails("run", "", "hi", says="model")
+        fails("run", "acme/none", "hi", env={"HF_HOME": d}, says="rose pull acme/none")
+        fails("run", "x" * 5000, "hi", says="")
+        if os.getuid() != 0:
+            path = os.path.join(d, "secret.gguf")
+            open(path, "w").close()
+            os.chmod(path, 0)
+            fails("run", path, "hi", says="secret.gguf")
+        # A model by a path with a space.
+        link = os.path.join(d, "my model.gguf")
+        os.symlink(MODEL, link)
+        ok("run", link, "hi", "-n", "1")
+
+
+@case
+def what_does_not_fit():
+    fails("run", MODEL, "hi", "--ctx", str(1 << 29), says="--ctx")
+    long_prompt = "word " * 3000
+    fails("run", MODEL, "--raw", "--ctx", "256", input=long_prompt.encode(), says=["256"])
+    fails("run", MODEL, "hi", "--device", "tpu", says="tpu")
+    fails("run", MODEL, "hi", "--chat-template", "/nonexistent", says="/nonexistent")
+    with directory() as d:
+        path = os.path.join(d, "loop.jinja")
+        open(path, "w").write("{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}")
+        fails("run", MODEL, "hi", "--chat-template", path, says="", timeout=60)
+
+
+@case
+def the_man_page_and_completion():
+    with directory() as d:
+        page = os.path.join(d, "rose.1")
+        open(page, "wb").write(ok("man").out)
+        done = subprocess.run(["man", "--warnings", "-l", page], capture_output=True, env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "100"})
+        equal((done.returncode, done.stderr), (0, b""))
+        for word in (b"--temperature", b"rose inspect", b"EXIT STATUS", b"HF_TOKEN"):
+            assert word in done.stdout.replace("‐".encode(), b"-"), word
+        script = os.path.join(d, "completion")
+        open(script, "wb").write(ok("completion").out)
+        done = subprocess.run(["bash", "-c", 'source "$0"; COMP_WORDS=(rose run --temp); COMP_CWORD=2; _rose; echo "${COMPREPLY[@]}"', script], capture_output=True)
+        equal(done.stdout, b"--temperature\n")
+
+
+@case
+def the_program_is_small():
+    with directory() as d:
+        stripped = os.path.join(d, "rose")
+        subprocess.run(["strip", "-o", stripped, ROSE], check=True)
+        assert os.path.getsize(stripped) < 5_000_000, os.path.getsize(stripped)
+
+
+main()
