@@ -55,8 +55,10 @@ struct sample_params {
     void *output;         /* struct sample_output [R] */
     void *feed;           /* i32 [] or NULL: the next step's tokens */
     void *work;           /* f32 [R, work_stride] */
+    void *counters;       /* CUDA: u32 [R], zero before the first launch; NULL on the CPU */
     int64_t logits_stride, mask_stride, history_stride, work_stride; /* elements */
     int32_t vocabulary, slots, edits_max, masks;
+    int32_t blocks;       /* CUDA: blocks a row; grid.x = R * blocks */
 };
 
 #endif

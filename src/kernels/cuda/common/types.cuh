@@ -2,6 +2,7 @@
  * (ROSE_SIMT, tests/simt). What differs between the two is behind the macros of this file:
  *
  *     DEVICE                                  a device function, always inlined
+ *     DEVICE_CALL                             a device function that stays a call: rare or long paths, compiled once
  *     KERNEL(name, params, p, threads, min)   a kernel's head: `params` is its parameter struct, `p` the name by which
  *                                             the body knows it (a __grid_constant__), `threads` the block's size,
  *                                             `min` the blocks that must fit an SM
@@ -26,6 +27,7 @@
 #include "simt_device.h" /* tests/simt: the CPU meaning of every wrapper */
 
 #define DEVICE static inline __attribute__((always_inline, unused))
+#define DEVICE_CALL static __attribute__((noinline, unused))
 #define KERNEL(name, params, p, threads, min_blocks)                                                         \
     static void name##_body(const params p);                                                                \
     SIMT_EXPORT void name(const void *args);                                                                \
@@ -58,6 +60,7 @@ DEVICE unsigned char *dynamic_shared(void)
 #else
 
 #define DEVICE static __device__ __forceinline__
+#define DEVICE_CALL static __device__ __noinline__
 #define KERNEL(name, params, p, threads, min_blocks)                                                         \
     extern "C" __global__ void __launch_bounds__(threads, min_blocks) name(const __grid_constant__ params p)
 #define SHARED(type, name, count) __shared__ type name[count]
