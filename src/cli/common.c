@@ -28,7 +28,15 @@ int cli_columns(void)
 
 int cli_error(enum rose_status status, const struct rose_error *err)
 {
-    fprintf(stderr, "rose: %s\n", err->message[0] ? err->message : rose_status_name(status));
+    struct strbuf b = {0};
+    const char *message = err->message[0] ? err->message : rose_status_name(status);
+    bool named = !err->file[0] || strstr(message, err->file);
+    strbuf_printf(&b, "rose: %s", message);
+    if (err->line > 0) strbuf_printf(&b, " (%s%sline %d, column %d)", named ? "" : err->file, named ? "" : ", ", err->line, err->column);
+    else if (err->offset > 0) strbuf_printf(&b, " (%s%sbyte %lld)", named ? "" : err->file, named ? "" : ", ", (long long)err->offset);
+    else if (!named) strbuf_printf(&b, " (%s)", err->file);
+    fprintf(stderr, "%s\n", b.p ? b.p : message);
+    strbuf_free(&b);
     return CLI_FAILED;
 }
 

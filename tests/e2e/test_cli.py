@@ -104,6 +104,9 @@ def tokenize_both_ways():
 @case
 def render_by_model_and_by_file():
     chat = {"messages": [{"role": "user", "content": "hi"}]}
+    without = ok("render", MODEL, input=json.dumps(chat).encode()).text()
+    assert without.endswith("<|im_start|>user\nhi<|im_end|>\n"), without
+    chat["add_generation_prompt"] = True
     text = ok("render", MODEL, input=json.dumps(chat).encode()).text()
     assert text.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"), text
     with directory() as d:
@@ -248,11 +251,15 @@ def directories_and_paths():
     with directory() as d:
         fails("run", os.path.join(d, "nowhere"), "hi", says="nowhere")
         fails("run", os.path.join(d, "nowhere.gguf"), "hi", says="nowhere.gguf")
-        fails("run", d, "hi", says="config.json")
+        fails("run", d, "hi", says=[d, "safetensors"])
+        header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        open(os.path.join(d, "model.safetensors"), "wb").write(len(header).to_bytes(8, "little") + header + bytes(4))
+        fails("run", d, "hi", says=d)
         open(os.path.join(d, "config.json"), "w").write("{")
         fails("run", d, "hi", says="config.json")
         open(os.path.join(d, "config.json"), "w").write('{"model_type": "llama"}')
-        fails("run", d, "hi", says="safetensors")
+        fails("run", d, "hi", says=d)
+        os.remove(os.path.join(d, "model.safetensors"))
         fails("run", "/dev/null", "hi", says="/dev/null")
         fails("run", "", "hi", says="model")
         fails("run", "acme/none", "hi", env={"HF_HOME": d}, says="rose pull acme/none")
