@@ -146,13 +146,14 @@ TEST(good_config)
 /* A copy of the list of tensors with one change. */
 static void change_list(struct golden *g, uint32_t index, const char *name, int drop_last)
 {
-    struct json *list = malloc(sizeof *list), *items = malloc(g->tensors->count * sizeof *items);
+    struct json *list = arena_alloc(&g->arena, sizeof *list),
+                *items = arena_alloc(&g->arena, g->tensors->count * sizeof *items);
     memcpy(items, g->tensors->items, g->tensors->count * sizeof *items);
     *list = *g->tensors;
     list->items = items;
     list->count -= (uint32_t)drop_last;
     if (name) {
-        struct json *fields = malloc(6 * sizeof *fields);
+        struct json *fields = arena_alloc(&g->arena, 6 * sizeof *fields);
         memcpy(fields, items[index].items, 6 * sizeof *fields);
         fields[0].string = str_of(name);
         items[index].items = fields;
