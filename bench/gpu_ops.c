@@ -197,15 +197,15 @@ static void report(struct bench *b, const struct bench_entry *e, double us)
     strbuf_free(&plan);
 }
 
-/* Variants of one op and shape stand one after the other: print the times and the plan's own choice. */
+/* Variants of one op and shape, to compare with the plan's own choice above. */
 static void report_sweep(struct bench *b, const struct bench_entry *e, double us)
 {
-    printf("  sweep %-26s %-16s TPR %4lld REP %lld block %4u: %8.2f us\n", e->op, e->shape,
-           (long long)plan_get(&e->plan, "TPR"), (long long)plan_get(&e->plan, "REP"), e->plan.block, us);
-    if (b->csv)
-        fprintf(b->csv, "sweep %s,%s,%.3f,%.0f,,,,,,,TPR %lld REP %lld block %u\n", e->op, e->shape, us,
-                e->plan.bytes, (long long)plan_get(&e->plan, "TPR"), (long long)plan_get(&e->plan, "REP"),
-                e->plan.block);
+    const struct plan *p = &e->plan;
+    char what[100];
+    snprintf(what, sizeof what, "TPR %lld REP %lld PER %lld block %u", (long long)plan_get(p, "TPR"), (long long)plan_get(p, "REP"),
+             (long long)plan_get(p, "PER"), p->block);
+    printf("  sweep %-26s %-16s %-36s %8.2f us\n", e->op, e->shape, what, us);
+    if (b->csv) fprintf(b->csv, "sweep %s,%s,%.3f,%.0f,,,,,,,%s\n", e->op, e->shape, us, p->bytes, what);
 }
 
 static int compile(struct bench *b, const char *arch)

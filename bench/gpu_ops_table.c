@@ -7,6 +7,7 @@
 #include "kernels/params/kv_layout.h"
 #include "kernels/params/norm_rows.h"
 #include "kernels/params/qk_rows.h"
+#include "ops/act_cuda.h"
 #include "ops/norm_cuda.h"
 #include "ops/qk_cuda.h"
 
@@ -188,8 +189,103 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
            0, false);
 }
 
+/* ---- activations and quantisers: n = cols, gated, out ---- */
+
+static size_t act_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
+                       void *params)
+{
+    size_t cells = (size_t)e->rows * (size_t)e->n[0], group = (size_t)act_cuda_group(e->n[2]);
+    struct act_rows_params p = {.global = t->inv_freq,
+                                .x_stride = e->n[0],
+                                .up_stride = e->n[0],
+                                .y_stride = e->n[0],
+                                .rows = (uint32_t)e->rows};
+    p.x = bench_take(m, cells * 2);
+    if (e->n[1]) p.up = bench_take(m, cells * 2);
+    p.y = bench_take(m, cells * 2);
+    p.scale = bench_take(m, cells / 4 + 4096);
+    p.scale_row_stride = group ? e->n[0] / (int64_t)group : 1, p.scale_group_stride = 1;
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+
+static void act(const struct device_info *d, bench_add *add, void *context, const char *name,
+                struct act_shape s, bool sweep)
+{
+    struct bench_entry e = {
+        .op = name, .fill = act_fill, .rows = s.rows, .n = {s.cols, s.gated, s.out}, .sweep = sweep};
+    if (act_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+    e.set_bytes =
+        (size_t)s.rows * (size_t)s.cols * (s.gated ? 6 : 4) + (size_t)s.rows * (size_t)s.cols / 4 + 8192;
+    snprintf(e.shape, sizeof e.shape, "%lldx%d", (long long)s.rows, s.cols);
+    add(context, &e);
+}
+
+static void acts(const struct device_info *d, bool sweep, bench_add *add, void *context)
+{
+    static const char *const quantise[] = {
+        "",         "to e4m3 per tensor", "to e4m3 per token", "to e4m3 1x128",
+        "to mxfp8", "to mxfp4",           "to nvfp4",          "to int8 per token"};
+    static const int rows[] = {1, 16, 256, 4096};
+    for (int r = 0; r < COUNT(rows); r++) {
+        act(d, add, context, "SwiGLU",
+            (struct act_shape){.rows = rows[r], .cols = 12288, .act = OP_ACT_SILU, .gated = true}, false);
+        act(d, add, context, "SwiGLU + e4m3 1x128",
+            (struct act_shape){
+                .rows = rows[r], .cols = 12288, .act = OP_ACT_SILU, .gated = true, .out = ACT_OUT_E4M3_128},
+            false);
+        if (rows[r] == 16 || rows[r] == 256) continue;
+        act(d, add, context, "GeGLU tanh",
+            (struct act_shape){.rows = rows[r], .cols = 12288, .act = OP_ACT_GELU_TANH, .gated = true},
+            false);
+        act(d, add, context, "gpt-oss SwiGLU",
+            (struct act_shape){.rows = rows[r],
+                               .cols = 2880,
+                               .act = OP_ACT_SILU,
+                               .gated = true,
+                               .clamp = 7,
+                               .alpha = 1.702f,
+                               .up_offset = 1},
+            false);
+        act(d, add, context, "GELU erf",
+            (struct act_shape){.rows = rows[r], .cols = 4096, .act = OP_ACT_GELU_ERF}, false);
+        act(d, add, context, "ReLU squared",
+            (struct act_shape){.rows = rows[r], .cols = 16384, .act = OP_ACT_RELU2}, false);
+        for (int out = 1; out < COUNT(quantise); out++)
+            act(d, add, context, quantise[out],
+                (struct act_shape){.rows = rows[r], .cols = 4096, .out = out, .tiled = out == ACT_OUT_MXFP8},
+                false);
+    }
+    if (!sweep) return;
+    for (int threads = 64; threads <= 512; threads *= 2) {
+        if (threads <= 256)
+            for (int per = 1; per <= 4; per *= 2) {
+                act(d, add, context, "SwiGLU",
+                    (struct act_shape){.rows = 4096,
+                                       .cols = 12288,
+                                       .act = OP_ACT_SILU,
+                                       .gated = true,
+                                       .threads = threads,
+                                       .per = per},
+                    true);
+                act(d, add, context, "to e4m3 1x128",
+                    (struct act_shape){
+                        .rows = 4096, .cols = 4096, .out = ACT_OUT_E4M3_128, .threads = threads, .per = per},
+                    true);
+                act(d, add, context, "to nvfp4",
+                    (struct act_shape){
+                        .rows = 4096, .cols = 4096, .out = ACT_OUT_NVFP4, .threads = threads, .per = per},
+                    true);
+            }
+        act(d, add, context, "to e4m3 per token",
+            (struct act_shape){.rows = 4096, .cols = 4096, .out = ACT_OUT_E4M3_TOKEN, .threads = threads},
+            true);
+    }
+}
+
 void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *context)
 {
     norms(d, sweep, add, context);
     qks(d, sweep, add, context);
+    acts(d, sweep, add, context);
 }

@@ -163,20 +163,54 @@ static int norm_run(const struct norm_case *k, const struct op_io *io)
 
 /* ---- all ---- */
 
-enum { NORMS = sizeof norm_cases / sizeof *norm_cases };
+static const char *norm_name(int i)
+{
+    return i < (int)(sizeof norm_cases / sizeof *norm_cases) ? norm_cases[i].name : NULL;
+}
+static int norm_run_case(int i, const struct op_io *io)
+{
+    return norm_run(&norm_cases[i], io);
+}
+static bool norm_plan(int i, const struct device_info *device, int rows, struct plan *out)
+{
+    struct norm_shape s = norm_cases[i].s;
+    if (rows) s.rows = rows;
+    return norm_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+}
+
+static const struct {
+    const char *(*name)(int i);
+    int (*run)(int i, const struct op_io *io);
+    bool (*plan)(int i, const struct device_info *device, int rows, struct plan *out);
+} files[] = {{norm_name, norm_run_case, norm_plan},
+             {op_cases_qk_name, op_cases_qk_run, op_cases_qk_plan},
+             {op_cases_act_name, op_cases_act_run, op_cases_act_plan}};
+enum { FILES = sizeof files / sizeof *files };
+
+/* Which file has case i, and where in it. */
+static int find(int i, int *at)
+{
+    for (int f = 0; f < FILES; f++)
+        for (int k = 0; files[f].name(k); k++)
+            if (i-- == 0) {
+                *at = k;
+                return f;
+            }
+    return -1;
+}
 
 const char *op_cases_name(int i)
 {
-    if (i < NORMS) return norm_cases[i].name;
-    return op_cases_qk_name(i - NORMS);
+    int at, f = find(i, &at);
+    return f < 0 ? NULL : files[f].name(at);
 }
 int op_cases_run(int i, const struct op_io *io)
 {
-    if (i < NORMS) return norm_run(&norm_cases[i], io);
-    return op_cases_qk_run(i - NORMS, io);
+    int at, f = find(i, &at);
+    return f < 0 ? 1 : files[f].run(at, io);
 }
-bool op_cases_plan(int i, const struct device_info *device, struct plan *out)
+bool op_cases_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {
-    if (i < NORMS) return norm_cuda_plan(&norm_cases[i].s, device, out, NULL) == ROSE_OK;
-    return op_cases_qk_plan(i - NORMS, device, out);
+    int at, f = find(i, &at);
+    return f >= 0 && files[f].plan(at, device, rows, out);
 }

@@ -21,7 +21,7 @@ struct op_io {
 const char *op_cases_name(int i);
 /* Wrong elements (the first few are printed), or a failure: not 0. */
 int op_cases_run(int i, const struct op_io *io);
-/* The case's plan alone; false where this device has none. */
-bool op_cases_plan(int i, const struct device_info *device, struct plan *out);
+/* The case's plan alone, for `rows` (0: the case's own); false where this device has none. */
+bool op_cases_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
 #endif

@@ -13,6 +13,10 @@ int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double
 
 const char *op_cases_qk_name(int i);
 int op_cases_qk_run(int i, const struct op_io *io);
-bool op_cases_qk_plan(int i, const struct device_info *device, struct plan *out);
+bool op_cases_qk_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
+const char *op_cases_act_name(int i);
+int op_cases_act_run(int i, const struct op_io *io);
+bool op_cases_act_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
 #endif

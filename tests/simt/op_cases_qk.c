@@ -160,9 +160,11 @@ const char *op_cases_qk_name(int i)
     return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
 }
 
-bool op_cases_qk_plan(int i, const struct device_info *device, struct plan *out)
+bool op_cases_qk_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {
-    return qk_cuda_plan(&cases[i].s, device, out, NULL) == ROSE_OK;
+    struct qk_shape s = cases[i].s;
+    if (rows) s.rows = rows;
+    return qk_cuda_plan(&s, device, out, NULL) == ROSE_OK;
 }
 
 int op_cases_qk_run(int i, const struct op_io *io)

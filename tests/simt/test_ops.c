@@ -88,7 +88,7 @@ static bool same_code(int i, const struct device_info *a, const struct device_in
 {
     struct plan p, q;
     char x[1500], y[1500];
-    if (!op_cases_plan(i, a, &p) || !op_cases_plan(i, b, &q)) return false;
+    if (!op_cases_plan(i, a, 0, &p) || !op_cases_plan(i, b, 0, &q)) return false;
     if (!plan_defines(&p, a, x, sizeof x) || !plan_defines(&q, b, y, sizeof y)) return false;
     return !strcmp(strchr(x, ' '), strchr(y, ' ')) && !strcmp(p.kernel, q.kernel);
 }
@@ -132,7 +132,7 @@ TEST(plans_print)
     for (int i = 0; op_cases_name(i); i++)
         for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
             struct strbuf x = {0}, y = {0};
-            CHECK(op_cases_plan(i, &devices[d], &a) && op_cases_plan(i, &devices[d], &b));
+            CHECK(op_cases_plan(i, &devices[d], 0, &a) && op_cases_plan(i, &devices[d], 0, &b));
             plan_print(&a, &x), plan_print(&b, &y);
             CHECK(x.p && y.p && !strcmp(x.p, y.p));
             CHECK(a.count <= PLAN_MAX_CONSTANTS && a.block % 32 == 0 && a.block <= 1024 && a.bytes > 0 &&

@@ -61,7 +61,8 @@ TEST(compiles_without_spills)
     for (int i = 0; op_cases_name(i); i++)
         for (int d = 0; d < ARCHES && n < MOST; d++) {
             struct plan plan;
-            CHECK(op_cases_plan(i, &devices[d], &plan));
+            if (d != 2 && d != (int[]){0, 1, 3, 4}[i % 4]) continue;
+            CHECK(op_cases_plan(i, &devices[d], 0, &plan));
             CHECK_OK(plan_request(&plan, jit, devices[d].arch, &kernels[n++], &err), err);
         }
     CHECK_OK(jit_compile_all(jit, &err), err);

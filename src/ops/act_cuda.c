@@ -1,0 +1,100 @@
+#include "ops/act_cuda.h"
+
+_Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2 &&
+                   (int)OP_ACT_GELU_ERF == ACT_GELU_ERF,
+               "one numbering");
+
+int act_cuda_group(int out)
+{
+    return out == ACT_OUT_E4M3_128                        ? 128
+           : out == ACT_OUT_MXFP8 || out == ACT_OUT_MXFP4 ? 32
+           : out == ACT_OUT_NVFP4                         ? 16
+                                                          : 0;
+}
+
+static bool token(int out)
+{
+    return out == ACT_OUT_E4M3_TOKEN || out == ACT_OUT_INT8_TOKEN;
+}
+
+static enum rose_status check(const struct act_shape *s, int vec, struct rose_error *err)
+{
+    int group = act_cuda_group(s->out);
+    if (s->cols <= 0 || !vec)
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "act: rows of %d columns; the CUDA kernel takes multiples of 8", s->cols);
+    if (s->out < ACT_OUT_BF16 || s->out > ACT_OUT_INT8_TOKEN || (unsigned)s->act > OP_ACT_RELU2)
+        return status_set(err, ROSE_INVALID, "act: unknown output %d or activation %d", s->out, (int)s->act);
+    if (group && s->cols % group)
+        return status_set(err, ROSE_UNSUPPORTED, "act: rows of %d columns are no whole groups of %d", s->cols,
+                          group);
+    if (s->tiled && group != 32 && group != 16)
+        return status_set(err, ROSE_INVALID, "act: only scales of 32 or 16 elements come in tiles");
+    if (!(s->clamp >= 0))
+        return status_set(err, ROSE_INVALID, "act: clamp is %g and must not be negative", (double)s->clamp);
+    return ROSE_OK;
+}
+
+/* Threads a piece of a row, and vectors a thread. */
+static void split(const struct act_shape *s, const struct device_info *d, int vectors, int *threads, int *per)
+{
+    int64_t filled = (int64_t)d->units * d->max_threads_per_unit;
+    if (token(s->out)) { /* a piece is the row */
+        *threads = 1;
+        while (*threads < vectors && *threads < 1024) *threads *= 2;
+        int want = s->rows * *threads >= filled * 2 ? 4 : s->rows * *threads >= filled ? 2 : 1;
+        while (want > 1 && *threads > 32) *threads /= 2, want /= 2;
+        *per = (vectors + *threads - 1) / *threads;
+        return;
+    }
+    *threads = 16;
+    while (*threads < 256 && vectors % (*threads * 2) == 0) *threads *= 2;
+    while (*threads < 64 && vectors > 8 * *threads)
+        *threads *= 2; /* no power of two fits: a ragged last piece of a long row */
+    /* Two vectors a thread where the threads fill the SMs twice: more loads in flight, and half of the
+     * address arithmetic. */
+    *per = s->rows * vectors >= filled * 2 && vectors >= *threads * 2 && !s->gated ? 2 : 1;
+}
+
+enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_info *d, struct plan *out,
+                               struct rose_error *err)
+{
+    static const double bits[] = {16, 8, 8, 8, 8, 4, 4, 8}, scale_bytes[] = {0, 0, 4, 4, 1, 1, 1, 4};
+    int group = act_cuda_group(s->out), vec = plan_vector(d, (int64_t)s->cols * 2), threads, per;
+    *out = (struct plan){.kernel = "act_rows", .rows = s->rows};
+    ROSE_TRY(check(s, vec, err));
+    int vectors = s->cols * 2 / vec;
+    split(s, d, vectors, &threads, &per);
+    if (s->threads) threads = s->threads, per = (vectors + threads - 1) / threads;
+    if (s->per) per = s->per;
+    if (per > 8)
+        return status_set(err, ROSE_UNSUPPORTED, "act: rows of %d columns are too long for one scale a row",
+                          s->cols);
+    int pieces = token(s->out) ? 1 : (vectors + threads * per - 1) / (threads * per);
+    int64_t warps = (s->rows * pieces * threads + 31) / 32;
+    int block = threads < 32 ? 32 : threads;
+    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    plan_int(out, "N", s->cols);
+    plan_int(out, "VEC_BYTES", vec);
+    plan_int(out, "TPR", threads);
+    plan_int(out, "RPB", block / threads);
+    plan_int(out, "PER", per);
+    plan_int(out, "PIECES", pieces);
+    plan_int(out, "ACT", (int64_t)s->act);
+    plan_int(out, "GATED", s->gated);
+    plan_f32(out, "CLAMP", s->clamp);
+    plan_f32(out, "ALPHA", s->alpha != 0 ? s->alpha : 1.0f);
+    plan_f32(out, "UP_OFFSET", s->up_offset);
+    plan_int(out, "OUT", s->out);
+    plan_int(out, "SCALE_UP", s->scale_up);
+    plan_int(out, "TILED", s->tiled);
+    out->block = (uint32_t)block;
+    out->times = pieces;
+    out->per = block / threads;
+    double n = (double)s->rows * s->cols;
+    out->bytes = n * (2 + 2 * s->gated + bits[s->out] / 8) +
+                 scale_bytes[s->out] * (group ? n / group : (double)s->rows);
+    out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));
+    plan_stream(out, d, token(s->out) && threads > 32 ? 0.25 : s->out ? 0.12 : 0.05);
+    return ROSE_OK;
+}
