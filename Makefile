@@ -153,7 +153,7 @@ FUZZ_DIRS := $(filter-out cli,$(DIRS))
 fuzz: $(FUZZERS)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(call libraries,$(FUZZ_DIRS))
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $< -o $@ $(LDFLAGS) -fsanitize=fuzzer -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+	$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -Wno-missing-prototypes $< -o $@ $(LDFLAGS) -fsanitize=fuzzer -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
 	    $(foreach d,$(FUZZ_DIRS),$(LIBS_$(d))) $(LDLIBS)
 
 # --- bench/bench_*.c: each measures against this machine's limits in the same run ---------------------------------
@@ -166,6 +166,25 @@ bench: $(BENCHES)
 
 check test:
 	scripts/check
+
+# --- make install PREFIX= DESTDIR=: the program with man page and completion, the library with header and rose.pc -----
+$(BUILD)/rose.1: $(BUILD)/rose
+	$< man > $@
+$(BUILD)/rose.bash: $(BUILD)/rose
+	$< completion > $@
+install: all lib $(BUILD)/rose.1 $(BUILD)/rose.bash
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/doc/rose
+	install -m 755 $(BUILD)/rose $(DESTDIR)$(PREFIX)/bin/rose
+	strip $(DESTDIR)$(PREFIX)/bin/rose
+	install -m 644 $(BUILD)/rose.1 $(DESTDIR)$(PREFIX)/share/man/man1/rose.1
+	install -m 644 $(BUILD)/rose.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rose
+	install -m 644 include/rose.h $(DESTDIR)$(PREFIX)/include/rose.h
+	install -m 644 $(BUILD)/librose.a $(DESTDIR)$(PREFIX)/lib/librose.a
+	install -m 755 $(BUILD)/librose.so $(DESTDIR)$(PREFIX)/lib/librose.so.$(SOVERSION)
+	ln -sf librose.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/librose.so
+	install -m 644 $(BUILD)/rose.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/rose.pc
+	install -m 644 LICENSE README.md $(DESTDIR)$(PREFIX)/share/doc/rose
 
 clean:
 	rm -rf $(BUILD)
