@@ -1,6 +1,7 @@
 /* The CUDA MoE kernels on the CPU harness, as the plans give them, against float64: each form of the dispatch, every kind
  * of score, groups, bias, padding, ragged tails, NaN. And: they compile for every architecture. */
 #include "../gpu/moe_reference.h"
+#include "kernels/params/grid_barrier.h"
 #include "simt.h"
 #include "test.h"
 
@@ -159,6 +160,23 @@ TEST(not_a_number)
     simt_reset();
 }
 
+/* The probe whose cost the plans count with: what each block passes on arrives, round by round. */
+TEST(grid_barrier)
+{
+    struct device_info d = device_of("sm_90a", 5);
+    uint32_t zero[10] = {0};
+    struct grid_barrier_params p = {simt_buffer("words", sizeof zero, zero), simt_buffer("counter", 4, zero)};
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        struct simt_report r = simt_launch(&(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/grid_barrier.cu", "grid_barrier_probe",
+                                                                                       "ROSE_ARCH=900 THREADS=64 ROUNDS=6"),
+                                                                 .grid = {(uint32_t)d.units}, .block = {64}, .cooperative = true, .seed = seed},
+                                           &p);
+        CHECK_SIMT_CLEAN(r);
+        for (int i = 0; i < 5; i++) CHECK_INT(((uint32_t *)p.words)[i], 6 * (seed + 1));
+    }
+    simt_reset();
+}
+
 TEST(wrong_shapes)
 {
     struct device_info d = device_of("sm_90a", 132);
@@ -206,4 +224,4 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))
