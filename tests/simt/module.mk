@@ -38,4 +38,4 @@ $(BUILD)/bench/gpu_ops: bench/gpu_ops.c bench/gpu_ops_table.c bench/gpu_ops.h $(
 
 # What bench/gpu.sh runs on a machine that has a GPU and NVRTC but perhaps no compiler.
 .PHONY: gpu-programs
-gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops
+gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample
