@@ -265,12 +265,20 @@ void cuda_launch_program_gone(struct device *device, struct program *program)
     program->backend = NULL;
 }
 
+/* Parameters are copied by the launch (and by the capture), so the program's own may change from step to step. */
+static void set_rows(const struct program_launch *l, const struct extents *extents)
+{
+    uint32_t rows = (uint32_t)extents->n[l->rows_extent];
+    if (l->rows_param) memcpy((char *)(uintptr_t)l->params + l->rows_param - 1, &rows, sizeof rows);
+}
+
 static enum rose_status launch_all(struct cuda_device *d, const struct program *program,
                                    const struct extents *extents, bool capturing, struct rose_error *err)
 {
     uint32_t grid[3];
     for (int i = 0; i < program->count; i++) {
         cuda_grid(&program->entries[i].launch, extents, grid);
+        set_rows(&program->entries[i].launch, extents);
         ROSE_TRY(launch_now(d, &program->entries[i].launch, grid, capturing, err));
     }
     return ROSE_OK;

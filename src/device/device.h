@@ -12,6 +12,7 @@
 #include "tensor/extent.h"
 
 struct program;
+struct jit;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
@@ -66,6 +67,7 @@ struct device {
     const struct device_vtable *vtable;
     struct device_info info;
     struct workers *workers; /* the CPU's team; on CUDA NULL */
+    struct jit *jit;         /* CUDA: what compiles its kernels; whoever opened both sets it and closes it after the device's programs */
     struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CPU); NULL: off */
 };
 

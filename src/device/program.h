@@ -55,6 +55,8 @@ struct program_launch {
     void *kernel;
     struct program_dim grid[3];
     uint32_t block[3], cluster, shared_bytes;
+    uint16_t rows_param;      /* 1 + offset of a u32 in params that is the count of rows_extent at each launch; 0: none */
+    enum extent rows_extent;
     bool cooperative, dependent; /* dependent: may start before its predecessor ends (programmatic dependent launch) */
 };
 
@@ -81,6 +83,7 @@ struct program {
     size_t memory_bytes;
     bool shared_memory; /* memory belongs to somebody else */
     bool failed;  /* out of memory while recording; finish reports it */
+    struct extents expect; /* what the plans of its launches are made for (any extents run); 0: 1 */
     void *backend; /* the device's own (a CUDA graph) */
 };
 

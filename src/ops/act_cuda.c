@@ -1,5 +1,9 @@
 #include "ops/act_cuda.h"
 
+#include <stddef.h>
+
+#include "ops/value.h"
+
 _Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2 &&
                    (int)OP_ACT_GELU_ERF == ACT_GELU_ERF,
                "one numbering");
@@ -96,5 +100,30 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
                  scale_bytes[s->out] * (group ? n / group : (double)s->rows);
     out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));
     plan_stream(out, d, token(s->out) && threads > 32 ? 0.25 : s->out ? 0.12 : 0.05);
+    return ROSE_OK;
+}
+
+enum rose_status act_cuda(struct program *program, const struct op_act *op, struct rose_error *err)
+{
+    bool gated = op->up.buffer != 0;
+    struct act_shape s = {
+        .rows = plan_rows(program, op->y.rows), .cols = op->gate.cols, .act = op->activation, .gated = gated};
+    struct act_rows_params p = {
+        .x_stride = op->gate.stride, .up_stride = op->up.stride, .y_stride = op->y.stride};
+    struct program_launch l = {.name = "act", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(act_cuda_plan(&s, &program->device->info, &plan, err));
+    int vec = (int)plan_get(&plan, "VEC_BYTES") / 2;
+    const struct op_value *values[] = {&op->gate, &op->y, &op->up};
+    for (int i = 0; i < 2 + gated; i++)
+        if (values[i]->stride % vec || values[i]->offset % vec)
+            return status_set(err, ROSE_UNSUPPORTED,
+                              "act: rows of stride %d and offset %d; the CUDA kernel takes multiples of %d",
+                              values[i]->stride, values[i]->offset, vec);
+    ROSE_TRY(plan_record(&plan, program, op->y.rows, offsetof(struct act_rows_params, rows), &l, err));
+    value_use(&l, &op->gate, PROGRAM_READ, offsetof(struct act_rows_params, x));
+    if (gated) value_use(&l, &op->up, PROGRAM_READ, offsetof(struct act_rows_params, up));
+    value_use(&l, &op->y, PROGRAM_WRITE, offsetof(struct act_rows_params, y));
+    program_add(program, &l);
     return ROSE_OK;
 }

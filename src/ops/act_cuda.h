@@ -22,4 +22,7 @@ enum rose_status act_cuda_plan(const struct act_shape *shape, const struct devic
 /* Elements a scale serves: 128, 32, 16; 0 where a row or the tensor has one. */
 int act_cuda_group(int out);
 
+/* op_act on CUDA, its arguments checked. */
+enum rose_status act_cuda(struct program *program, const struct op_act *op, struct rose_error *err);
+
 #endif

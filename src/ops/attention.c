@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/qk.h"
+#include "ops/qk_cuda.h"
 #include "ops/value.h"
 
 _Static_assert((int)OP_ROPE_NONE == QK_ROPE_NONE && (int)OP_ROPE_HALF == QK_ROPE_HALF && (int)OP_ROPE_PAIRS == QK_ROPE_PAIRS,
@@ -89,6 +90,7 @@ enum rose_status op_qk(struct program *program, const struct op_step *step, cons
                        struct rose_error *err)
 {
     ROSE_TRY(check_qk(program, step, cache, op, err));
+    if (program->device->info.kind == DEVICE_CUDA) return qk_cuda(program, step, cache, op, err);
     const struct op_heads *h = &op->heads;
     struct qk_params p = {.q_norm = op->q_norm,
                           .k_norm = op->k_norm,

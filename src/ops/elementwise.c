@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/row_gate.h"
+#include "ops/act_cuda.h"
 #include "ops/embed.h"
 #include "ops/value.h"
 
@@ -35,6 +36,8 @@ enum rose_status op_act(struct program *program, const struct op_act *op, struct
     if (up) ROSE_TRY(value_check(program, "act", "up", &op->up, cols, op->gate.rows, err));
     if ((unsigned)op->activation > OP_ACT_RELU2)
         return status_set(err, ROSE_INVALID, "act: unknown activation %d", (int)op->activation);
+
+    if (program->device->info.kind == DEVICE_CUDA) return act_cuda(program, op, err);
 
     struct elementwise_params p = params_of(&op->gate, &op->y);
     p.up_stride = op->up.stride;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/norm.h"
+#include "ops/norm_cuda.h"
 #include "ops/value.h"
 
 _Static_assert((int)OP_NORM_RMS == (int)NORM_RMS && (int)OP_NORM_LAYER == (int)NORM_LAYER, "one numbering");
@@ -14,6 +15,8 @@ enum rose_status op_norm(struct program *program, const struct op_norm *op, stru
     if (op->add.buffer) ROSE_TRY(value_check(program, "norm", "add", &op->add, op->x.cols, op->x.rows, err));
     if (op->kind != OP_NORM_RMS && op->kind != OP_NORM_LAYER) return status_set(err, ROSE_INVALID, "norm: unknown kind %d", (int)op->kind);
     if (!(op->eps >= 0)) return status_set(err, ROSE_INVALID, "norm: eps is %g and must not be negative", (double)op->eps);
+
+    if (program->device->info.kind == DEVICE_CUDA) return norm_cuda(program, op, err);
 
     struct norm_params p = {.weight = op->weight,
                             .bias = op->bias,

@@ -1,5 +1,10 @@
 #include "ops/norm_cuda.h"
 
+#include <stddef.h>
+
+#include "kernels/params/norm_rows.h"
+#include "ops/value.h"
+
 /* Threads a row. Few rows: a vector a thread, so that one round of loads serves all (T = 1 waits for memory,
  * then for the sum). Many rows: up to four vectors a thread, fewer threads in the barrier and more bytes in
  * flight for each. */
@@ -77,5 +82,48 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
                  (double)s->cols * (s->weight + s->bias);
     out->ops = (s->kind == OP_NORM_RMS ? 4.0 : 6.0) * s->cols * (double)s->rows;
     plan_stream(out, d, (threads > 32 ? 0.25 : 0.12) * (s->kind == OP_NORM_LAYER ? 2 : 1));
+    return ROSE_OK;
+}
+
+/* Vector loads need whole vectors between rows and at their beginning. */
+static enum rose_status aligned(const char *name, const struct op_value *v, int vec, struct rose_error *err)
+{
+    if (v->stride * 2 % vec == 0 && v->offset * 2 % vec == 0) return ROSE_OK;
+    return status_set(err, ROSE_UNSUPPORTED,
+                      "norm: %s has stride %d and offset %d; the CUDA kernel takes multiples of %d", name,
+                      v->stride, v->offset, vec / 2);
+}
+
+enum rose_status norm_cuda(struct program *program, const struct op_norm *op, struct rose_error *err)
+{
+    bool add = op->add.buffer != 0;
+    struct norm_shape s = {.rows = plan_rows(program, op->x.rows),
+                           .cols = op->x.cols,
+                           .kind = op->kind,
+                           .weight = op->weight ? 4 : 0,
+                           .bias = op->bias ? 4 : 0,
+                           .add = add,
+                           .accumulate = op->accumulate,
+                           .eps = op->eps,
+                           .offset = op->weight_offset,
+                           .alpha = op->alpha};
+    struct norm_rows_params p = {.weight = op->weight,
+                                 .bias = op->bias,
+                                 .x_stride = op->x.stride,
+                                 .add_stride = op->add.stride,
+                                 .y_stride = op->y.stride};
+    struct program_launch l = {.name = "norm", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(norm_cuda_plan(&s, &program->device->info, &plan, err));
+    int vec = (int)plan_get(&plan, "VEC_BYTES");
+    ROSE_TRY(aligned("x", &op->x, vec, err));
+    ROSE_TRY(aligned("y", &op->y, vec, err));
+    if (add) ROSE_TRY(aligned("add", &op->add, vec, err));
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct norm_rows_params, rows), &l, err));
+    value_use(&l, &op->x, add ? PROGRAM_UPDATE : PROGRAM_READ, offsetof(struct norm_rows_params, x));
+    if (add) value_use(&l, &op->add, PROGRAM_READ, offsetof(struct norm_rows_params, add));
+    value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
+              offsetof(struct norm_rows_params, y));
+    program_add(program, &l);
     return ROSE_OK;
 }

@@ -17,4 +17,7 @@ struct norm_shape {
 enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,
                                 struct plan *out, struct rose_error *err);
 
+/* op_norm on CUDA, its arguments checked. */
+enum rose_status norm_cuda(struct program *program, const struct op_norm *op, struct rose_error *err);
+
 #endif

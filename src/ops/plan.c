@@ -127,3 +127,24 @@ enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct devic
     }
     return ROSE_OK;
 }
+
+enum rose_status plan_record(const struct plan *p, struct program *program, enum extent rows,
+                             size_t rows_param, struct program_launch *out, struct rose_error *err)
+{
+    struct device *d = program->device;
+    if (!d->jit)
+        return status_set(err, ROSE_UNSUPPORTED, "%s: nothing compiles kernels for %s", p->kernel,
+                          d->info.name);
+    ROSE_TRY(plan_launch(p, d->jit, d, rows, out, err));
+    out->rows_param = (uint16_t)(rows_param + 1);
+    out->rows_extent = rows;
+    out->dependent =
+        true; /* every planned kernel waits for its predecessor before it touches anything but weights */
+    return ROSE_OK;
+}
+
+int64_t plan_rows(const struct program *program, enum extent rows)
+{
+    int64_t n = program->expect.n[rows];
+    return n > 0 ? n : 1;
+}

@@ -61,4 +61,11 @@ enum rose_status plan_request(const struct plan *plan, struct jit *jit, const ch
 enum rose_status plan_launch(const struct plan *plan, struct jit *jit, struct device *device,
                              enum extent rows, struct program_launch *out, struct rose_error *err);
 
+/* The same for a launch that goes into a program, with the device's own jit; rows_param: offset of the u32
+ * that takes the rows. */
+enum rose_status plan_record(const struct plan *plan, struct program *program, enum extent rows,
+                             size_t rows_param, struct program_launch *out, struct rose_error *err);
+/* Rows that a program's plans are made for. */
+int64_t plan_rows(const struct program *program, enum extent rows);
+
 #endif

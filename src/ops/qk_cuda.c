@@ -1,5 +1,11 @@
 #include "ops/qk_cuda.h"
 
+#include <stddef.h>
+
+#include "kernels/params/kv_layout.h"
+#include "kernels/params/qk_rows.h"
+#include "ops/value.h"
+
 static enum rose_status check(const struct qk_shape *s, const struct device_info *d, int *vec,
                               struct rose_error *err)
 {
@@ -63,5 +69,100 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     out->ops = rows * (s->heads + s->kv_heads) * (3.0 * rotary + (s->norm ? 4.0 * s->head_dim : 0));
     /* Positions are read before the angles are known: a second round of loads. */
     plan_stream(out, d, 0.12 + (rotary ? 0.25 : 0) + (s->write ? 0.1 : 0));
+    return ROSE_OK;
+}
+
+static enum rose_status check_op(const struct op_cache *cache, const struct op_qk *op, struct rose_error *err)
+{
+    bool q = op->q.buffer != 0, k = op->k.buffer != 0;
+    if (op->write && cache->dtype != DTYPE_BF16)
+        return status_set(err, ROSE_UNSUPPORTED, "qk: a cache of %s; the CUDA kernel writes BF16",
+                          dtype_info(cache->dtype)->name);
+    if (op->write && op->heads.value_dim != op->heads.head_dim)
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "qk: values of %d beside keys of %d; the CUDA kernel takes equal sizes",
+                          op->heads.value_dim, op->heads.head_dim);
+    if (q && k && !op->q_norm != !op->k_norm)
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "qk: the CUDA kernel normalises queries and keys, or neither");
+    if (op->norm_full && op->norm_after_rope)
+        return status_set(err, ROSE_UNSUPPORTED, "qk: a norm over whole rows behind the rotation");
+    const struct op_value *v[] = {&op->q, &op->k, &op->v};
+    for (int i = 0; i < 3; i++)
+        if (v[i]->buffer && (v[i]->stride % 16 || v[i]->offset % 16))
+            return status_set(err, ROSE_UNSUPPORTED,
+                              "qk: rows of stride %d and offset %d; the CUDA kernel takes multiples of 16",
+                              v[i]->stride, v[i]->offset);
+    return ROSE_OK;
+}
+
+/* OLMo 2: the norm goes over all heads of a row. */
+static enum rose_status norm_rows(struct program *program, const struct op_qk *op, const struct op_value *v,
+                                  const float *weight, struct rose_error *err)
+{
+    if (!v->buffer || !weight) return ROSE_OK;
+    struct op_norm norm = {.layer = op->layer,
+                           .kind = OP_NORM_RMS,
+                           .eps = op->norm_eps,
+                           .weight_offset = op->norm_offset,
+                           .weight = weight,
+                           .x = *v,
+                           .y = *v};
+    return op_norm(program, &norm, err);
+}
+
+enum rose_status qk_cuda(struct program *program, const struct op_step *step, const struct op_cache *cache,
+                         const struct op_qk *op, struct rose_error *err)
+{
+    const struct op_heads *h = &op->heads;
+    bool q = op->q.buffer != 0, k = op->k.buffer != 0, rope = op->rope != OP_ROPE_NONE;
+    bool norm = !op->norm_full && ((q && op->q_norm) || (k && op->k_norm));
+    ROSE_TRY(check_op(cache, op, err));
+    if (op->norm_full) {
+        ROSE_TRY(norm_rows(program, op, &op->q, op->q_norm, err));
+        ROSE_TRY(norm_rows(program, op, &op->k, op->k_norm, err));
+        if (!rope && !op->write) return ROSE_OK;
+    }
+    struct qk_shape s = {.rows = plan_rows(program, EXTENT_ROWS),
+                         .heads = q ? h->heads : 0,
+                         .kv_heads = k ? h->kv_heads : 0,
+                         .head_dim = h->head_dim,
+                         .norm = norm ? 4 : 0,
+                         .norm_after_rope = op->norm_after_rope,
+                         .eps = op->norm_eps,
+                         .offset = op->norm_offset,
+                         .rope = op->rope,
+                         .rotary_dim = op->rotary_dim,
+                         .rope_scale = op->rope_scale,
+                         .seq_freq = rope && op->seq_freq,
+                         .write = op->write,
+                         .page_tokens = op->write ? cache->page_tokens : 0};
+    struct qk_rows_params p = {.q_norm = op->q_norm,
+                               .k_norm = op->k_norm,
+                               .inv_freq = op->inv_freq,
+                               .q_stride = op->q.stride,
+                               .k_stride = op->k.stride,
+                               .v_stride = op->v.stride};
+    struct program_launch l = {.name = "qk", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(qk_cuda_plan(&s, &program->device->info, &plan, err));
+    ROSE_TRY(plan_record(&plan, program, EXTENT_ROWS, offsetof(struct qk_rows_params, rows), &l, err));
+    if (q) value_use(&l, &op->q, PROGRAM_UPDATE, offsetof(struct qk_rows_params, q));
+    if (k)
+        value_use(&l, &op->k, op->write ? PROGRAM_READ : PROGRAM_UPDATE, offsetof(struct qk_rows_params, k));
+    if (rope) program_use(&l, step->positions, PROGRAM_READ, offsetof(struct qk_rows_params, positions));
+    if (s.seq_freq) {
+        program_use(&l, step->seq_inv_freq, PROGRAM_READ, offsetof(struct qk_rows_params, inv_freq));
+        program_use(&l, step->row_seq, PROGRAM_READ, offsetof(struct qk_rows_params, row_seq));
+    }
+    if (op->write) {
+        value_use(&l, &op->v, PROGRAM_READ, offsetof(struct qk_rows_params, v));
+        program_use(&l, step->kv_slot[op->group], PROGRAM_READ, offsetof(struct qk_rows_params, kv_slot));
+        p.pool = cache->pool;
+        p.page_bytes = (int64_t)cache->page_bytes;
+        p.layer_offset = op->group_layer *
+                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim, 2);
+    }
+    program_add(program, &l);
     return ROSE_OK;
 }

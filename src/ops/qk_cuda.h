@@ -1,4 +1,5 @@
-/* The plan of the CUDA kernel of op_qk (kernels/cuda/qk_rows.cu): QK-norm, rotation and page write in one launch.
+/* The plan of the CUDA kernel of op_qk (kernels/cuda/qk_rows.cu): QK-norm, rotation and page write in one
+ * launch.
  */
 #ifndef ROSE_OPS_QK_CUDA_H
 #define ROSE_OPS_QK_CUDA_H
@@ -21,5 +22,9 @@ struct qk_shape {
 };
 enum rose_status qk_cuda_plan(const struct qk_shape *shape, const struct device_info *device,
                               struct plan *out, struct rose_error *err);
+
+/* op_qk on CUDA, its arguments checked. norm_full runs as norms over the whole rows first. */
+enum rose_status qk_cuda(struct program *program, const struct op_step *step, const struct op_cache *cache,
+                         const struct op_qk *op, struct rose_error *err);
 
 #endif
