@@ -3,13 +3,19 @@
  *
  *     gpu_ops [part of a case's name]      last line "N passed, N failed"
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda.h"
 #include "jit/jit.h"
+#include "kernels/params/kv_layout.h"
 #include "op_cases.h"
+#include "op_cases_internal.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/norm.h"
 
 enum { MOST = 16 };
 struct memory {
@@ -70,6 +76,115 @@ static void reset(void *context)
     c->count = 0;
 }
 
+/* Ops recorded into a program, run with changing rows (eager, captured, replayed): z = relu2(norm(x += add)),
+ * and k and v of a packed row into pages. The residual grows from run to run. */
+enum {
+    COLS = 512,
+    HEADS = 4,
+    KV = 2,
+    DIM = 64,
+    TOKENS = 16,
+    MOST_ROWS = 700,
+    WIDTH = (HEADS + 2 * KV) * DIM
+};
+struct program_data {
+    uint16_t x[MOST_ROWS * COLS], add[MOST_ROWS * COLS], z[MOST_ROWS * COLS], qkv[MOST_ROWS * WIDTH],
+        got[MOST_ROWS * WIDTH];
+    uint16_t pool[(MOST_ROWS / TOKENS + 1) * TOKENS * KV * DIM * 2];
+    float weight[COLS];
+    int64_t slots[MOST_ROWS];
+};
+
+static bool program_record(struct context *c, struct program *p, void *const buffers[6],
+                           struct rose_error *err)
+{
+    program_buffer_id x = program_external(p, "x", buffers[0], sizeof(((struct program_data *)0)->x));
+    program_buffer_id add = program_external(p, "add", buffers[1], sizeof(((struct program_data *)0)->add));
+    program_buffer_id z = program_external(p, "z", buffers[2], sizeof(((struct program_data *)0)->z));
+    program_buffer_id qkv = program_external(p, "qkv", buffers[3], sizeof(((struct program_data *)0)->qkv));
+    program_buffer_id slots =
+        program_external(p, "slots", buffers[5], sizeof(((struct program_data *)0)->slots));
+    program_buffer_id y = program_buffer(p, "y", MOST_ROWS * COLS * 2);
+#define VALUE(id, n) \
+    ((struct op_value){.buffer = (id), .dtype = DTYPE_BF16, .rows = EXTENT_ROWS, .cols = (n), .stride = (n)})
+    struct op_value row = VALUE(qkv, WIDTH);
+    struct op_step step = {.groups = 1, .kv_slot = {slots}, .max_rows = MOST_ROWS};
+    struct op_cache cache = {buffers[4], KV_ROWS_LAYER_BYTES(KV, TOKENS, DIM, DIM, 2), DTYPE_BF16, TOKENS};
+    struct op_qk qk = {.heads = {HEADS, KV, DIM, DIM},
+                       .q = op_slice(row, 0, HEADS * DIM),
+                       .k = op_slice(row, HEADS * DIM, KV * DIM),
+                       .v = op_slice(row, (HEADS + KV) * DIM, KV * DIM),
+                       .group_layers = 1,
+                       .write = true};
+    struct op_norm norm = {.eps = 1e-6f,
+                           .weight = c->memory[c->count - 1].p,
+                           .x = VALUE(x, COLS),
+                           .add = VALUE(add, COLS),
+                           .y = VALUE(y, COLS)};
+    struct op_act act = {.activation = OP_ACT_RELU2, .gate = VALUE(y, COLS), .y = VALUE(z, COLS)};
+    return ok(c, op_norm(p, &norm, err), err) && ok(c, op_act(p, &act, err), err) &&
+           ok(c, op_qk(p, &step, &cache, &qk, err), err) && ok(c, program_finish(p, NULL, 0, err), err);
+}
+
+static int program_check(const struct program_data *d, int rows)
+{
+    int wrong = 0;
+    for (int r = 0; r < rows; r++) {
+        double sum = 0;
+        for (int i = 0; i < COLS; i++) sum += pow((double)bf16_to_f32(d->x[r * COLS + i]), 2) / COLS;
+        for (int i = 0; i < COLS; i++) {
+            double v = (double)bf16_to_f32(d->x[r * COLS + i]) / sqrt(sum + 1e-6) * (double)d->weight[i];
+            v = v > 0 ? v * v : 0;
+            /* y is rounded once more before the square */
+            wrong += !(fabs((double)bf16_to_f32(d->z[r * COLS + i]) - v) <= v * 0.0125 + 1e-5);
+        }
+        for (int k = 0; k < 2 * KV; k++) {
+            int64_t at = (k < KV ? 0 : KV_ROWS_VALUES(KV, TOKENS, DIM, 2)) +
+                         KV_ROWS_TOKEN(k % KV, d->slots[r] % TOKENS, TOKENS, DIM, 2) +
+                         d->slots[r] / TOKENS * KV_ROWS_LAYER_BYTES(KV, TOKENS, DIM, DIM, 2);
+            wrong += memcmp((const char *)d->pool + at, d->qkv + r * WIDTH + (HEADS + k) * DIM, DIM * 2) != 0;
+        }
+    }
+    return wrong;
+}
+
+static int program_case(struct context *c)
+{
+    static const int runs[] = {5, 5, 300, 5, 300, 300, MOST_ROWS};
+    struct program_data *d = calloc(1, sizeof *d);
+    struct program *p = NULL;
+    struct rose_error err = {0};
+    int wrong = 0;
+    op_fill_bf16(d->x, MOST_ROWS * COLS, 1, 31), op_fill_bf16(d->add, MOST_ROWS * COLS, 1, 32),
+        op_fill_bf16(d->qkv, MOST_ROWS * WIDTH, 1, 33);
+    for (int i = 0; i < COLS; i++) d->weight[i] = 0.5f + (float)i / COLS;
+    for (int r = 0; r < MOST_ROWS; r++) d->slots[r] = MOST_ROWS - 1 - r;
+    void *buffers[6] = {
+        buffer(c, "x", sizeof d->x, d->x, false),       buffer(c, "add", sizeof d->add, d->add, false),
+        buffer(c, "z", sizeof d->z, NULL, false),       buffer(c, "qkv", sizeof d->qkv, d->qkv, false),
+        buffer(c, "pool", sizeof d->pool, NULL, false), buffer(c, "slots", sizeof d->slots, d->slots, false)};
+    buffer(c, "weight", sizeof d->weight, d->weight, true);
+    if (!ok(c, program_open(c->device, &p, &err), &err)) return 1;
+    p->expect.n[EXTENT_ROWS] = 300;
+    if (!program_record(c, p, buffers, &err)) wrong++;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs && !wrong; i++) {
+        struct extents e = {.n = {1, runs[i], 1, 1}};
+        uint16_t before[COLS];
+        memcpy(before, d->x + (runs[i] - 1) * COLS, sizeof before);
+        if (!ok(c, device_submit(c->device, p, &e, &err), &err)) wrong++;
+        read_back(c, d->x, buffers[0], sizeof d->x), read_back(c, d->z, buffers[2], sizeof d->z),
+            read_back(c, d->pool, buffers[4], sizeof d->pool);
+        for (int k = 0; k < COLS; k++) /* the last row was touched, once */
+            wrong += d->x[(runs[i] - 1) * COLS + k] !=
+                     f32_to_bf16(bf16_to_f32(before[k]) + bf16_to_f32(d->add[(runs[i] - 1) * COLS + k]));
+        wrong += program_check(d, runs[i]);
+    }
+    program_close(p);
+    reset(c);
+    free(d);
+    return wrong;
+}
+
 int main(int argc, char **argv)
 {
     static const int rows[] = {0, 1, 333, 1111};
@@ -79,6 +194,7 @@ int main(int argc, char **argv)
     int passed = 0, failed = 0;
     if (device_open(&options, &c.device, &err) || jit_open(&(struct jit_options){0}, &c.jit, &err))
         return printf("%s\n", err.message), 1;
+    c.device->jit = c.jit;
     /* Compile all at once, in parallel. */
     for (int i = 0; op_cases_name(i); i++)
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
@@ -104,6 +220,11 @@ int main(int argc, char **argv)
             passed++;
         if (c.failed) break; /* a sticky error: nothing more can run */
     }
+    int wrong = c.failed ? 1 : program_case(&c);
+    if (wrong || c.failed)
+        failed++, printf("FAIL ops in a program: %d wrong\n", wrong);
+    else
+        passed++;
     printf("%d passed, %d failed\n", passed, failed);
     jit_close(c.jit);
     device_close(c.device);
