@@ -37,6 +37,7 @@ struct source {
     bool narrow;        /* x is bf16 */
     bool foreign;       /* nobody in this grid writes x */
 };
+#define NARROW(s) (BF16 && (!MODIFY || (s)->narrow))
 struct scratch { /* shared memory of the block */
     uint64_t *pool;   /* [CANDIDATES]: candidates (key, ~token), histograms or counts */
     uint16_t *list;   /* [SUBS] */
@@ -67,7 +68,7 @@ DEVICE float weight_of(float x, float top, float scale)
 }
 DEVICE float at(const struct source *s, uint32_t token)
 {
-    return BF16 && s->narrow ? bf16_to_f32(((const bf16 *)s->x)[token]) : ((const float *)s->x)[token];
+    return NARROW(s) ? bf16_to_f32(((const bf16 *)s->x)[token]) : ((const float *)s->x)[token];
 }
 /* `each` (4 f32 or 8 bf16) logits from a token on; minus infinity beyond the vocabulary and for NaN. */
 DEVICE void load(const struct source *s, uint32_t token, uint32_t each, float *v)
@@ -83,7 +84,7 @@ DEVICE void load(const struct source *s, uint32_t token, uint32_t each, float *v
             if (each == 4) v[i] = f32_from_bits(q.v[i % 4]);
             else v[i] = i % 2 ? bf16x2_hi_f32(as_bf16x2(q.v[i / 2])) : bf16x2_lo_f32(as_bf16x2(q.v[i / 2]));
         }
-    } else {
+    } else if (VOCAB % each) {
         UNROLL for (uint32_t i = 0; i < each; i++)
         {
             if (token + i < VOCAB) v[i] = at(s, token + i);
@@ -298,8 +299,20 @@ DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_
             token[u] = j < n ? sub / 8 * TILE + vector / 4 * WARP * each + sub % 8 * 4 * each + vector % 4 * each : VOCAB;
             load(s, token[u], each, v[u]);
         }
+        uint32_t hits = 0; /* few: one copy of what is done with them */
         UNROLL for (uint32_t u = 0; u < 4; u++)
-            UNROLL for (uint32_t e = 0; e < each; e++) keep(m, token[u] + e, v[u][e], least);
+            UNROLL for (uint32_t e = 0; e < each; e++) hits |= (uint32_t)(key_of(v[u][e]) >= least) << (u * each + e);
+        while (hits) {
+            uint32_t bit = ffs_u32(hits) - 1, where = VOCAB;
+            float x = 0.0f;
+            UNROLL for (uint32_t u = 0; u < 4; u++)
+            {
+                if (bit / each == u) where = token[u] + bit % each;
+                UNROLL for (uint32_t e = 0; e < each; e++) x = bit == u * each + e ? v[u][e] : x;
+            }
+            keep(m, where, x, least);
+            hits &= hits - 1;
+        }
     }
 }
 /* All logits whose key is at least `least`, into the pool in any order. Returns how many; beyond CANDIDATES they are only
@@ -315,7 +328,7 @@ DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uin
             m->list[n] = (uint16_t)i;
         }
     block_sync();
-    if (BF16 && s->narrow) gather_part(m, s, m->word[W_LIST], least, 8);
+    if (NARROW(s)) gather_part(m, s, m->word[W_LIST], least, 8);
     else gather_part(m, s, m->word[W_LIST], least, 4);
     block_sync();
     return m->word[W_COUNT];
@@ -325,11 +338,13 @@ DEVICE_CALL void sort(const struct scratch *m, uint32_t n)
 {
     uint32_t size = 2;
     while (size < n) size *= 2;
-    for (uint32_t i = n + thread_x(); i < size; i += THREADS) m->pool[i] = 0;
+    UNROLL_N(1) for (uint32_t i = n + thread_x(); i < size; i += THREADS) m->pool[i] = 0;
     block_sync();
-    for (uint32_t k = 2; k <= size; k *= 2)
-        for (uint32_t j = k / 2; j; j /= 2) {
-            for (uint32_t i = thread_x(); i < size / 2; i += THREADS) {
+    UNROLL_N(1) for (uint32_t k = 2; k <= size; k *= 2)
+        UNROLL_N(1) for (uint32_t j = k / 2; j; j /= 2)
+        {
+            UNROLL_N(1) for (uint32_t i = thread_x(); i < size / 2; i += THREADS)
+            {
                 uint32_t lo = 2 * i - (i & (j - 1)), hi = lo + j;
                 uint64_t a = m->pool[lo], b = m->pool[hi];
                 if ((lo & k) == 0 ? a < b : a > b) {
@@ -386,11 +401,11 @@ DEVICE_CALL uint32_t draw_sorted(const struct scratch *m, const struct sample_ro
     uint32_t each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n), to = min_u32(from + each, n);
     uint64_t sum = 0, total, before, cum;
     if (thread_x() == 0) m->word[W_FOUND] = n;
-    for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
     before = block_scan(m, sum, &total);
     uint64_t need = r->top_p < 1.0f ? share_of(r->top_p, all ? all : total) : total;
     cum = before;
-    for (uint32_t i = from; i < to; i++) {
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
         float w = weight_of(value_of((uint32_t)(m->pool[i] >> 32)), top, scale);
         cum += fixed_of(w);
         if (r->min_p > 0.0f && w < r->min_p && w != 1.0f) atom_min_u32(relaxed, cta, &m->word[W_FOUND], i);
@@ -399,14 +414,14 @@ DEVICE_CALL uint32_t draw_sorted(const struct scratch *m, const struct sample_ro
     block_sync();
     uint32_t kept = max_u32(m->word[W_FOUND], 1);
     cum = before;
-    for (uint32_t i = from; i < to; i++) {
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
         cum += mass_of(m->pool[i], top, scale);
         if (i == kept - 1) m->wide[0] = cum;
     }
     block_sync();
     uint64_t left = place_of(r, m->wide[0]);
     cum = before;
-    for (uint32_t i = from; i < to; i++) {
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
         uint64_t w = mass_of(m->pool[i], top, scale);
         if (left >= cum && left < cum + w) m->word[W_TOKEN] = token_of(m->pool[i]);
         cum += w;
@@ -459,10 +474,10 @@ DEVICE_CALL uint32_t draw_all(const struct scratch *m, const struct sample_row *
 {
     uint32_t each = ceil_div_u32(TILES, THREADS), from = min_u32(thread_x() * each, TILES), to = min_u32(from + each, TILES);
     uint64_t sum = 0, total, cum;
-    for (uint32_t t = from; t < to; t++) sum += tile_mass(s, t, top, scale, 2);
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++) sum += tile_mass(s, t, top, scale, 2);
     cum = block_scan(m, sum, &total);
     uint64_t left = place_of(r, total);
-    for (uint32_t t = from; t < to; t++) {
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++) {
         uint64_t w = tile_mass(s, t, top, scale, 2);
         if (left >= cum && left < cum + w) {
             m->word[W_FOUND] = t;
@@ -473,7 +488,7 @@ DEVICE_CALL uint32_t draw_all(const struct scratch *m, const struct sample_row *
     }
     block_sync();
     if (warp_id() == 0) {
-        if (BF16 && s->narrow) draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 8);
+        if (NARROW(s)) draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 8);
         else draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 4);
     }
     block_sync();
@@ -483,7 +498,7 @@ DEVICE_CALL uint32_t draw_all(const struct scratch *m, const struct sample_row *
 DEVICE_CALL uint32_t first_of(const struct scratch *m, const struct source *s, uint32_t tile, float top)
 {
     if (warp_id() == 0) {
-        uint32_t least = 0xffffffffu, each = BF16 && s->narrow ? 8 : 4;
+        uint32_t least = 0xffffffffu, each = NARROW(s) ? 8 : 4;
         for (uint32_t l = 0; l < 16 / each; l++) {
             uint32_t token = tile * TILE + l * WARP * each + lane_id() * each;
             for (uint32_t i = 0; i < each; i++)
@@ -510,6 +525,17 @@ DEVICE uint32_t bin_of(const struct range *g, float v, uint32_t key, float top, 
     return d < BINS - 1 ? (uint32_t)d : BINS - 1;
 }
 
+/* Logits t, t + THREADS, ... of a pass, all loaded before the first is looked at. */
+#define BATCH 8
+DEVICE void load_batch(const struct source *s, uint32_t t, float *v)
+{
+    UNROLL for (uint32_t i = 0; i < BATCH; i++) v[i] = t + i * THREADS < VOCAB ? at(s, t + i * THREADS) : -INF_F32;
+}
+DEVICE bool in_range(const struct range *g, uint32_t key)
+{
+    return key >= LEAST_KEY && (g->distance || (key >= g->low && key <= g->high));
+}
+
 /* Histogram of the range: masses in pool[0, BINS), counts after them. */
 DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, const struct range *g, float top, float scale)
 {
@@ -517,13 +543,17 @@ DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, cons
     block_sync();
     for (uint32_t i = thread_x(); i < BINS; i += THREADS) m->pool[i] = 0, count[i] = 0;
     block_sync();
-    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS) {
-        float v = at(s, t);
-        uint32_t key = key_of(v);
-        if (key < LEAST_KEY || (!g->distance && (key < g->low || key > g->high))) continue;
-        uint32_t bin = bin_of(g, v, key, top, scale * 44.0f); /* 64 bins a nat */
-        red_add_u64(relaxed, cta, &m->pool[bin], fixed_of(weight_of(v, top, scale)));
-        red_add_u32(relaxed, cta, &count[bin], 1);
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            uint32_t key = key_of(v[i]);
+            if (!in_range(g, key)) continue;
+            uint32_t bin = bin_of(g, v[i], key, top, scale * 44.0f); /* 64 bins a nat */
+            red_add_u64(relaxed, cta, &m->pool[bin], fixed_of(weight_of(v[i], top, scale)));
+            red_add_u32(relaxed, cta, &count[bin], 1);
+        }
     }
     block_sync();
 }
@@ -533,10 +563,10 @@ DEVICE_CALL uint32_t cross(const struct scratch *m, bool by_count, uint64_t want
     const uint32_t *counts = (const uint32_t *)(m->pool + BINS);
     uint32_t from = thread_x() * (BINS / THREADS), to = from + BINS / THREADS;
     uint64_t c = 0, w = 0, total;
-    for (uint32_t i = from; i < to; i++) c += counts[i], w += m->pool[i];
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) c += counts[i], w += m->pool[i];
     c = *count + block_scan(m, c, &total);
     w = *mass + block_scan(m, w, &total);
-    for (uint32_t i = from; i < to; i++) {
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
         uint64_t c2 = c + counts[i], w2 = w + m->pool[i];
         if ((by_count ? c : w) < want && (by_count ? c2 : w2) >= want) {
             m->word[W_FOUND] = i;
@@ -557,14 +587,17 @@ DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const 
     block_sync();
     if (thread_x() == 0) m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu, m->word[W_HIGH] = 0;
     block_sync();
-    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS) {
-        float v = at(s, t);
-        uint32_t key = key_of(v);
-        if (key < LEAST_KEY || (!g->distance && (key < g->low || key > g->high))) continue;
-        if (g->distance && bin_of(g, v, key, top, scale * 44.0f) != g->bin) continue;
-        atom_min_u32(relaxed, cta, &m->word[W_LOW], key);
-        red_max_u32(relaxed, cta, &m->word[W_HIGH], key);
-        keep(m, t, v, 0);
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            uint32_t key = key_of(v[i]);
+            if (!in_range(g, key) || (g->distance && bin_of(g, v[i], key, top, scale * 44.0f) != g->bin)) continue;
+            atom_min_u32(relaxed, cta, &m->word[W_LOW], key);
+            red_max_u32(relaxed, cta, &m->word[W_HIGH], key);
+            keep(m, t + i * THREADS, v[i], 0);
+        }
     }
     block_sync();
 }
@@ -573,7 +606,7 @@ DEVICE void find_equal(const struct scratch *m, const struct source *s, uint32_t
 {
     uint32_t each = ceil_div_u32(VOCAB, THREADS), from = min_u32(thread_x() * each, VOCAB), to = min_u32(from + each, VOCAB);
     uint64_t n = 0, total;
-    for (uint32_t t = from; t < to; t++) n += key_of(at(s, t)) == key;
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++) n += key_of(at(s, t)) == key;
     n = block_scan(m, n, &total);
     for (uint32_t t = from; t < to; t++)
         if (key_of(at(s, t)) == key && n++ == before) m->word[W_TOKEN] = t;
@@ -612,9 +645,9 @@ DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, bool 
     }
     uint32_t n = m->word[W_COUNT], each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n), to = min_u32(from + each, n);
     uint64_t sum = 0, total;
-    for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
     mass += block_scan(m, sum, &total);
-    for (uint32_t i = from; i < to; i++) {
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
         uint64_t w = mass_of(m->pool[i], top, scale);
         if (by_count ? count + i + 1 == want : mass < want && mass + w >= want) {
             m->wide[0] = mass + w;
@@ -630,13 +663,17 @@ DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, bool 
 DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row *r, const struct source *s, float top, float scale)
 {
     uint64_t all = 0, likely = 0, able = 0, total, reach, some;
-    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS) {
-        float v = at(s, t);
-        if (key_of(v) < LEAST_KEY) continue;
-        float w = weight_of(v, top, scale);
-        able++;
-        all += fixed_of(w);
-        if (w >= r->min_p || w == 1.0f) likely += fixed_of(w);
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            if (key_of(v[i]) < LEAST_KEY) continue;
+            float w = weight_of(v[i], top, scale);
+            able++;
+            all += fixed_of(w);
+            if (w >= r->min_p || w == 1.0f) likely += fixed_of(w);
+        }
     }
     block_scan(m, all, &total);
     block_scan(m, likely, &reach);
