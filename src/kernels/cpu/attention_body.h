@@ -91,6 +91,12 @@ static void VEC_NAME(attention_scale)(const float *x, float scale, int32_t n, fl
 static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n)
 {
     if (m2 == -INFINITY) return;
+    if (*m == -INFINITY) {
+        memcpy(acc, acc2, (size_t)n * sizeof *acc);
+        *m = m2;
+        *l = l2;
+        return;
+    }
     float top = *m > m2 ? *m : m2, a[VL], b[VL];
     vf va = vexp2(vset1(*m - top)), vb = vexp2(vset1(m2 - top));
     vstore(a, va);

@@ -407,14 +407,27 @@ static void item_finish(const struct walk *w, const struct item *it)
         }
 }
 
-static void item_run(const struct walk *w, const struct item *it)
+static void swap_pointers(float **a, float **b)
 {
+    float *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+static void item_run(const struct walk *walk, const struct item *it)
+{
+    struct walk local = *walk, *w = &local;
     size_t rows = (size_t)(it->rows * it->heads), ld = (size_t)w->ld;
     item_queries(w, it);
-    reset(w->total_m, w->total_l, w->total, rows, ld);
     int64_t first = it->begin / ATTENTION_CHUNK, chunks = item_chunks(it);
     for (int64_t c = first; c < first + chunks; c++) {
         chunk_run(w, it, c);
+        if (c == first) { /* joined with nothing it is itself */
+            swap_pointers(&w->m, &w->total_m);
+            swap_pointers(&w->l, &w->total_l);
+            swap_pointers(&w->acc, &w->total);
+            continue;
+        }
         for (size_t r = 0; r < rows; r++)
             w->f->merge(&w->total_m[r], &w->total_l[r], w->total + r * ld, w->m[r], w->l[r], w->acc + r * ld,
                         w->p->value_dim);
