@@ -83,6 +83,7 @@ bool cli_parse(const struct cli_command *self, int argc, char **argv, const char
 
 struct progress {
     double began;
+    int percent; /* shown last */
     bool shown, on;
 };
 
@@ -97,8 +98,10 @@ static void show_progress(void *user, const char *what, size_t done, size_t tota
 {
     struct progress *p = user;
     if (!p->on || !total || (!p->shown && now() - p->began < 1)) return;
-    int filled = (int)(30 * (double)done / (double)total);
-    fprintf(stderr, "\r%s [%.*s%*s] %3.0f%% ", what, filled, "##############################", 30 - filled, "", 100.0 * (double)done / (double)total);
+    int percent = (int)(100.0 * (double)done / (double)total), filled = percent * 30 / 100;
+    if (p->shown && percent == p->percent) return;
+    fprintf(stderr, "\r%s [%.*s%*s] %3d%% ", what, filled, "##############################", 30 - filled, "", percent);
+    p->percent = percent;
     p->shown = true;
 }
 
