@@ -1,8 +1,10 @@
 /* op_sample: from logits to tokens. The meaning of every field stands in kernels/params/sample.h.
  *
  * The draw: Philox 4x32-10 (Salmon et al. 2011) with key seed and counter step gives one uniform number, which picks from
- * the kept tokens by their cumulative weights. Nothing else enters, so a seed gives the same text on any number of
- * threads and in any batch. */
+ * the kept tokens by their cumulative weights: in falling order of the logits (of equals the lower id first), or, when
+ * neither top-k nor top-p nor min-p is asked for, in the order of ids. Nothing else enters, so a seed gives the same text on
+ * any number of threads and in any batch, and on the CPU and a GPU wherever the number is not within rounding of a token's
+ * edge (about 1e-6 of the mass). */
 #ifndef ROSE_OPS_SAMPLE_H
 #define ROSE_OPS_SAMPLE_H
 

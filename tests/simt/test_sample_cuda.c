@@ -2,6 +2,7 @@
  * and their combinations, edits, penalties, masks, log-probabilities, ties by the thousand, nothing allowed, NaN. Tails are
  * ragged: 9,001 tokens are 17 tiles and a bit. */
 #include "../gpu/sample_reference.h"
+#include "ops/sample.h"
 #include "ops/sample_cuda.h"
 #include "simt.h"
 #include "test.h"
@@ -124,6 +125,36 @@ static float *logits_of(int n, float scale, uint64_t seed)
     return x;
 }
 
+/* The CPU's op keeps the same contract: what it draws passes the same reference. */
+static void check_cpu(const float *logits, const struct sample_row *rows, int n)
+{
+    static struct sample_output out[16];
+    static int32_t feed[16];
+    float *x = malloc((size_t)n * V * 4);
+    struct device *d = NULL;
+    struct program *p = NULL;
+    memcpy(x, logits, (size_t)n * V * 4);
+    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = 1, .scratch_bytes = op_sample_scratch(V)}, &d, &err), err);
+    CHECK_OK(program_open(d, &p, &err), err);
+    struct op_sample op = {.logits = {.buffer = program_external(p, "logits", x, (size_t)n * V * 4), .dtype = DTYPE_F32, .rows = EXTENT_SAMPLES, .cols = V, .stride = V},
+                           .rows = program_external(p, "rows", (void *)(uintptr_t)rows, (size_t)n * sizeof *rows),
+                           .output = program_external(p, "output", out, sizeof out),
+                           .feed = program_external(p, "feed", feed, sizeof feed),
+                           .max_samples = n};
+    CHECK_OK(op_sample(p, &op, &err), err);
+    CHECK_OK(program_finish(p, NULL, 0, &err), err);
+    struct extents e = {.n = {1, n, 1, n}};
+    CHECK_OK(device_submit(d, p, &e, &err), err);
+    CHECK_OK(device_wait(d, NULL, &err), err);
+    for (int r = 0; r < n; r++) {
+        struct sample_host h = {.logits = logits + r * V, .vocabulary = V};
+        CHECK_INT(sample_check(&h, &rows[r], &out[r]), 0);
+    }
+    program_close(p);
+    device_close(d);
+    free(x);
+}
+
 /* Peaked rows: everything by candidates. */
 TEST(filters)
 {
@@ -139,6 +170,7 @@ TEST(filters)
     };
     float *x = logits_of(8, 4, 11);
     check("sm_90a", false, false, x, rows, 8, 1);
+    check_cpu(x, rows, 8);
     check("sm_80", true, false, x, rows, 8, 2);
     for (int i = 0; i < 8; i++) rows[i].seed += 100, rows[i].step += 1ull << 40;
     check("sm_120a", true, false, x, rows, 8, 3);
@@ -163,6 +195,7 @@ TEST(flat)
         x[2 * V + t] *= 0.001f; /* nearly equal: one distance bin, refined by keys */
     }
     check("sm_100a", false, false, x, rows, 6, 4);
+    check_cpu(x, rows, 6);
     check("sm_90a", true, false, x, rows, 6, 5);
     free(x);
 }

@@ -308,19 +308,19 @@ static int32_t draw_all(const struct draw *d, float top, float inverse)
     return last;
 }
 
+/* By cumulative weight in falling order, of equals the lower token first, which is the order of the CUDA kernel too: the
+ * same seed gives the same token on both. */
 static int32_t draw_candidates(const struct draw *d, int32_t n)
 {
     double total = 0;
-    for (int32_t i = 0; i < n; i++) total += d->candidates[i].value;
-    double left = uniform(d->row) * total;
-    int32_t last = d->candidates[0].token;
+    float most = 0;
+    int32_t likeliest = d->candidates[0].token;
     for (int32_t i = 0; i < n; i++) {
-        if (!(d->candidates[i].value > 0)) continue;
-        last = d->candidates[i].token;
-        if (left < d->candidates[i].value) break;
-        left -= d->candidates[i].value;
+        total += d->candidates[i].value;
+        if (d->candidates[i].value > most) most = d->candidates[i].value, likeliest = d->candidates[i].token;
     }
-    return last;
+    struct sample_candidate c = d->candidates[select_share(d->candidates, n, uniform(d->row) * total) - 1];
+    return c.value > 0 ? c.token : likeliest; /* a weight of zero: the sums' rounding went past the end */
 }
 
 /* Candidates whose weights make up top_p of all: the threshold falls until they do. */
