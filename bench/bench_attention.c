@@ -1,7 +1,8 @@
-/* Speed of op_qk, op_attention and op_sample on the CPU: time, work done, and the share of what the machine's float32
- * multiply-adds or memory allow (measured here first). Prints CSV.
+/* Speed of op_qk, op_attention and op_sample on the CPU: time, work done, and the share of what the machine's
+ * float32 multiply-adds or memory allow (measured here first). Prints CSV.
  *
- *     bench_attention [threads [isa [cpu]]]      cpu: count CPU time instead of wall time (1 thread, loaded machine) */
+ *     bench_attention [threads [isa [cpu]]]      cpu: count CPU time instead of wall time (1 thread, loaded
+ * machine) */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,8 @@ static float *reals(size_t n)
 
 static struct op_value value(struct program *p, const char *name, float *x, int rows, int cols)
 {
-    return (struct op_value){program_external(p, name, x, (size_t)rows * (size_t)cols * 4), DTYPE_F32, EXTENT_ROWS, cols, cols, 0};
+    return (struct op_value){
+        program_external(p, name, x, (size_t)rows * (size_t)cols * 4), DTYPE_F32, EXTENT_ROWS, cols, cols, 0};
 }
 
 /* Best of several runs, seconds; the program is closed. */
@@ -69,10 +71,13 @@ static void run_shape(const struct bench *b, const struct shape *s)
     enum { PAGE = 64 };
     int total = s->seqs * s->rows, stride = (s->length + PAGE - 1) / PAGE, pages = stride * s->seqs;
     struct op_heads h = {s->heads, s->kv_heads, s->d, s->d};
-    struct op_cache cache = {.page_bytes = op_cache_page_bytes(s->dtype, &h, PAGE, 1), .dtype = s->dtype, .page_tokens = PAGE};
+    struct op_cache cache = {
+        .page_bytes = op_cache_page_bytes(s->dtype, &h, PAGE, 1), .dtype = s->dtype, .page_tokens = PAGE};
     cache.pool = calloc((size_t)pages, cache.page_bytes);
-    int32_t *table = malloc(sizeof(int32_t) * (size_t)pages), *positions = malloc(sizeof(int32_t) * (size_t)total);
-    int32_t *seq_rows = malloc(sizeof(int32_t) * (size_t)(s->seqs + 1)), *seq_length = malloc(sizeof(int32_t) * (size_t)s->seqs);
+    int32_t *table = malloc(sizeof(int32_t) * (size_t)pages),
+            *positions = malloc(sizeof(int32_t) * (size_t)total);
+    int32_t *seq_rows = malloc(sizeof(int32_t) * (size_t)(s->seqs + 1)),
+            *seq_length = malloc(sizeof(int32_t) * (size_t)s->seqs);
     int64_t *slot = malloc(sizeof(int64_t) * (size_t)total);
     for (int i = 0; i < pages; i++) table[i] = (i * 7 + 3) % pages == i ? i : i;
     for (int i = 0; i < s->seqs; i++) {
@@ -85,7 +90,8 @@ static void run_shape(const struct bench *b, const struct shape *s)
     }
     seq_rows[s->seqs] = total;
     float *q = reals((size_t)(total * s->heads * s->d)), *y = reals((size_t)(total * s->heads * s->d));
-    float *k = reals((size_t)(total * s->kv_heads * s->d)), *v = reals((size_t)(total * s->kv_heads * s->d)), freq[256];
+    float *k = reals((size_t)(total * s->kv_heads * s->d)), *v = reals((size_t)(total * s->kv_heads * s->d)),
+          freq[256];
     for (int i = 0; i < 256; i++) freq[i] = 1.0f / (float)(1 + i);
     double seconds[2];
     for (int which = 0; which < 2; which++) {
@@ -98,27 +104,37 @@ static void run_shape(const struct bench *b, const struct shape *s)
         step.seq_length = program_external(p, "seq_length", seq_length, 4);
         step.page_table[0] = program_external(p, "table", table, 4);
         step.kv_slot[0] = program_external(p, "slot", slot, 8);
-        struct op_qk qk = {.heads = h, .rope = OP_ROPE_PAIRS, .rotary_dim = s->d, .inv_freq = freq, .write = true, .group_layers = 1};
+        struct op_qk qk = {.heads = h,
+                           .rope = OP_ROPE_PAIRS,
+                           .rotary_dim = s->d,
+                           .inv_freq = freq,
+                           .write = true,
+                           .group_layers = 1};
         qk.q = value(p, "q", q, total, s->heads * s->d);
         qk.k = value(p, "k", k, total, s->kv_heads * s->d);
         qk.v = value(p, "v", v, total, s->kv_heads * s->d);
-        struct op_attention a = {.heads = h, .scale = 0.125f, .group_layers = 1, .deterministic = s->deterministic};
+        struct op_attention a = {
+            .heads = h, .scale = 0.125f, .group_layers = 1, .deterministic = s->deterministic};
         a.q = qk.q;
         a.y = value(p, "y", y, total, s->heads * s->d);
-        enum rose_status st = which ? op_attention(p, &step, &cache, &a, &err) : op_qk(p, &step, &cache, &qk, &err);
+        enum rose_status st =
+            which ? op_attention(p, &step, &cache, &a, &err) : op_qk(p, &step, &cache, &qk, &err);
         if (st) fprintf(stderr, "%s\n", err.message), exit(1);
         seconds[which] = best(p, total, s->seqs, 0);
     }
     double sees = 0;
     for (int r = 0; r < s->rows; r++) sees += s->length - s->rows + r + 1;
-    double ops = 4.0 * s->seqs * sees * s->heads * s->d, bytes = (double)s->seqs * s->length * (double)op_cache_token_bytes(s->dtype, &h);
-    printf("%s,%d,%d,%d,%d/%d x %d,%s%s,%.1f,%.1f,%.1f,%.1f\n", s->name, s->seqs, s->rows, s->length, s->heads, s->kv_heads, s->d,
-           dtype_info(s->dtype)->name, s->deterministic ? " det" : "", seconds[0] * 1e6, seconds[1] * 1e6, ops / seconds[1] * 1e-9,
-           bytes / seconds[1] * 1e-9);
-    free(cache.pool), free(table), free(positions), free(seq_rows), free(seq_length), free(slot), free(q), free(y), free(k), free(v);
+    double ops = 4.0 * s->seqs * sees * s->heads * s->d,
+           bytes = (double)s->seqs * s->length * (double)op_cache_token_bytes(s->dtype, &h);
+    printf("%s,%d,%d,%d,%d/%d x %d,%s%s,%.1f,%.1f,%.1f,%.1f\n", s->name, s->seqs, s->rows, s->length,
+           s->heads, s->kv_heads, s->d, dtype_info(s->dtype)->name, s->deterministic ? " det" : "",
+           seconds[0] * 1e6, seconds[1] * 1e6, ops / seconds[1] * 1e-9, bytes / seconds[1] * 1e-9);
+    free(cache.pool), free(table), free(positions), free(seq_rows), free(seq_length), free(slot), free(q),
+        free(y), free(k), free(v);
 }
 
-static void run_sample(const struct bench *b, const char *name, int rows, int vocabulary, struct sample_row row)
+static void run_sample(const struct bench *b, const char *name, int rows, int vocabulary,
+                       struct sample_row row)
 {
     float *x = reals((size_t)rows * (size_t)vocabulary);
     for (size_t i = 0; i < (size_t)rows * (size_t)vocabulary; i++) x[i] = x[i] * x[i] * x[i] * 12;
@@ -134,7 +150,8 @@ static void run_sample(const struct bench *b, const char *name, int rows, int vo
     op.output = program_external(p, "out", out, 1);
     if (op_sample(p, &op, &err)) fprintf(stderr, "%s\n", err.message), exit(1);
     double t = best(p, rows, rows, rows);
-    printf("sample %s,%d,%d,%.1f,%.1f\n", name, rows, vocabulary, t * 1e6, 4.0 * rows * vocabulary / t * 1e-9);
+    printf("sample %s,%d,%d,%.1f,%.1f\n", name, rows, vocabulary, t * 1e6,
+           4.0 * rows * vocabulary / t * 1e-9);
     free(x), free(r), free(out);
 }
 
@@ -144,19 +161,29 @@ int main(int argc, char **argv)
     struct rose_error err = {0};
     cpu_time = argc > 3 && !strcmp(argv[3], "cpu");
     if (cpu_isa_select(argc > 2 ? argv[2] : "auto", &err)) return fprintf(stderr, "%s\n", err.message), 1;
-    struct device_options o = {.kind = DEVICE_CPU, .threads = b.threads, .scratch_bytes = 8 << 20, .pin = true};
+    struct device_options o = {
+        .kind = DEVICE_CPU, .threads = b.threads, .scratch_bytes = 8 << 20, .pin = true};
     if (device_open(&o, &b.device, &err)) return fprintf(stderr, "%s\n", err.message), 1;
-    printf("# %d threads, %s, one layer\nwhat,seqs,rows,length,heads,cache,qk us,attention us,GOP/s,GB/s of cache\n", b.threads,
-           cpu_isa_name(cpu_isa()));
+    printf("# %d threads, %s, one layer\nwhat,seqs,rows,length,heads,cache,qk us,attention us,GOP/s,GB/s of "
+           "cache\n",
+           b.threads, cpu_isa_name(cpu_isa()));
     static const struct shape shapes[] = {
-        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F32, false},    {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F16, false},
-        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, false},   {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, true},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F32, false},  {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F16, false},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_BF16, false}, {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_Q8_0, false},
-        {"prefill", 1, 512, 512, 32, 8, 128, DTYPE_F16, false},  {"decode", 1, 1, 128, 9, 3, 64, DTYPE_F16, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F32, false},      {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F16, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_BF16, false},     {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_Q8_0, false},
-        {"decode", 32, 1, 512, 9, 3, 64, DTYPE_F16, false},      {"decode", 1, 1, 8192, 32, 8, 128, DTYPE_F16, false},
+        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F32, false},
+        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F16, false},
+        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, false},
+        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, true},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F32, false},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F16, false},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_BF16, false},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_Q8_0, false},
+        {"prefill", 1, 512, 512, 32, 8, 128, DTYPE_F16, false},
+        {"decode", 1, 1, 128, 9, 3, 64, DTYPE_F16, false},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F32, false},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F16, false},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_BF16, false},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_Q8_0, false},
+        {"decode", 32, 1, 512, 9, 3, 64, DTYPE_F16, false},
+        {"decode", 1, 1, 8192, 32, 8, 128, DTYPE_F16, false},
         {"decode", 32, 1, 2048, 32, 8, 128, DTYPE_F16, false},
     };
     for (size_t i = 0; i < ROSE_COUNT(shapes); i++) run_shape(&b, &shapes[i]);

@@ -9,8 +9,9 @@
 #include "ops/value.h"
 
 _Static_assert((int)OP_ACT_NONE == ELEMENTWISE_NONE && (int)OP_ACT_SILU == ELEMENTWISE_SILU &&
-                   (int)OP_ACT_GELU_TANH == ELEMENTWISE_GELU_TANH && (int)OP_ACT_GELU_ERF == ELEMENTWISE_GELU_ERF &&
-                   (int)OP_ACT_RELU == ELEMENTWISE_RELU && (int)OP_ACT_RELU2 == ELEMENTWISE_RELU2,
+                   (int)OP_ACT_GELU_TANH == ELEMENTWISE_GELU_TANH &&
+                   (int)OP_ACT_GELU_ERF == ELEMENTWISE_GELU_ERF && (int)OP_ACT_RELU == ELEMENTWISE_RELU &&
+                   (int)OP_ACT_RELU2 == ELEMENTWISE_RELU2,
                "one numbering");
 
 enum { X = offsetof(struct elementwise_params, x), UP = offsetof(struct elementwise_params, up) };
@@ -22,9 +23,11 @@ static struct elementwise_params params_of(const struct op_value *x, const struc
         .x_stride = x->stride, .y_stride = y->stride, .cols = y->cols, .rows_extent = (int32_t)y->rows};
 }
 
-static struct program_launch launch_of(const char *name, int layer, struct elementwise_params *p, program_cpu_fn *cpu)
+static struct program_launch launch_of(const char *name, int layer, struct elementwise_params *p,
+                                       program_cpu_fn *cpu)
 {
-    return (struct program_launch){.name = name, .layer = layer, .params = p, .params_bytes = sizeof *p, .cpu = cpu};
+    return (struct program_launch){
+        .name = name, .layer = layer, .params = p, .params_bytes = sizeof *p, .cpu = cpu};
 }
 
 enum rose_status op_act(struct program *program, const struct op_act *op, struct rose_error *err)
@@ -57,7 +60,8 @@ enum rose_status op_softcap(struct program *program, const struct op_softcap *op
     int32_t cols = op->x.cols;
     ROSE_TRY(value_check(program, "softcap", "x", &op->x, cols, op->x.rows, err));
     ROSE_TRY(value_check(program, "softcap", "y", &op->y, cols, op->x.rows, err));
-    if (!(op->cap >= 0)) return status_set(err, ROSE_INVALID, "softcap: cap is %g and must not be negative", (double)op->cap);
+    if (!(op->cap >= 0))
+        return status_set(err, ROSE_INVALID, "softcap: cap is %g and must not be negative", (double)op->cap);
 
     struct elementwise_params p = params_of(&op->x, &op->y);
     p.scale = op->scale != 0 ? op->scale : 1.0f;
@@ -93,7 +97,8 @@ enum rose_status op_gather(struct program *program, const struct op_gather *op, 
     int32_t cols = op->y.cols;
     ROSE_TRY(value_check(program, "gather", "x", &op->x, cols, op->x.rows, err));
     ROSE_TRY(value_check(program, "gather", "y", &op->y, cols, op->y.rows, err));
-    if (!op->index || op->index >= program->buffers_count) return status_set(err, ROSE_INVALID, "gather: index is missing");
+    if (!op->index || op->index >= program->buffers_count)
+        return status_set(err, ROSE_INVALID, "gather: index is missing");
 
     struct elementwise_params p = params_of(&op->x, &op->y);
     struct program_launch l = launch_of("gather", -1, &p, elementwise_cpu()->gather);

@@ -13,8 +13,10 @@ enum rose_status op_norm(struct program *program, const struct op_norm *op, stru
     ROSE_TRY(value_check(program, "norm", "x", &op->x, op->x.cols, op->x.rows, err));
     ROSE_TRY(value_check(program, "norm", "y", &op->y, op->x.cols, op->x.rows, err));
     if (op->add.buffer) ROSE_TRY(value_check(program, "norm", "add", &op->add, op->x.cols, op->x.rows, err));
-    if (op->kind != OP_NORM_RMS && op->kind != OP_NORM_LAYER) return status_set(err, ROSE_INVALID, "norm: unknown kind %d", (int)op->kind);
-    if (!(op->eps >= 0)) return status_set(err, ROSE_INVALID, "norm: eps is %g and must not be negative", (double)op->eps);
+    if (op->kind != OP_NORM_RMS && op->kind != OP_NORM_LAYER)
+        return status_set(err, ROSE_INVALID, "norm: unknown kind %d", (int)op->kind);
+    if (!(op->eps >= 0))
+        return status_set(err, ROSE_INVALID, "norm: eps is %g and must not be negative", (double)op->eps);
 
     if (program->device->info.kind == DEVICE_CUDA) return norm_cuda(program, op, err);
 
@@ -30,7 +32,8 @@ enum rose_status op_norm(struct program *program, const struct op_norm *op, stru
                             .eps = op->eps,
                             .weight_offset = op->weight_offset,
                             .alpha = op->alpha != 0 ? op->alpha : 1.0f};
-    struct program_launch l = {.name = "norm", .layer = op->layer, .params = &p, .params_bytes = sizeof p, .cpu = norm_cpu()};
+    struct program_launch l = {
+        .name = "norm", .layer = op->layer, .params = &p, .params_bytes = sizeof p, .cpu = norm_cpu()};
     bool add = op->add.buffer != 0;
     value_use(&l, &op->x, add ? PROGRAM_UPDATE : PROGRAM_READ, offsetof(struct norm_params, x));
     if (add) value_use(&l, &op->add, PROGRAM_READ, offsetof(struct norm_params, add));

@@ -5,19 +5,28 @@
 #include "kernels/cpu/sample.h"
 #include "ops/value.h"
 
-size_t op_sample_scratch(int32_t vocabulary) { return sample_scratch(vocabulary); }
+size_t op_sample_scratch(int32_t vocabulary)
+{
+    return sample_scratch(vocabulary);
+}
 
-static enum rose_status check(const struct program *program, const struct op_sample *op, struct rose_error *err)
+static enum rose_status check(const struct program *program, const struct op_sample *op,
+                              struct rose_error *err)
 {
     int32_t v = op->logits.cols;
     ROSE_TRY(value_check(program, "sample", "logits", &op->logits, v, EXTENT_SAMPLES, err));
-    if (!op->rows || !op->output) return status_set(err, ROSE_INVALID, "sample: the rows' parameters or the output are missing");
-    if (op->max_samples <= 0) return status_set(err, ROSE_INVALID, "sample: max_samples is %d", op->max_samples);
-    if (op->history && (!op->history_length || !op->prompt_length || op->slots <= 0 || op->history_stride <= 0))
+    if (!op->rows || !op->output)
+        return status_set(err, ROSE_INVALID, "sample: the rows' parameters or the output are missing");
+    if (op->max_samples <= 0)
+        return status_set(err, ROSE_INVALID, "sample: max_samples is %d", op->max_samples);
+    if (op->history &&
+        (!op->history_length || !op->prompt_length || op->slots <= 0 || op->history_stride <= 0))
         return status_set(err, ROSE_INVALID, "sample: a history needs its lengths, slots and stride");
     size_t have = program->device->workers ? workers_scratch(program->device->workers) : sample_scratch(v);
     if (have < sample_scratch(v))
-        return status_set(err, ROSE_LIMIT, "sample: a vocabulary of %d needs %zu bytes of scratch a thread and the device was opened with %zu",
+        return status_set(err, ROSE_LIMIT,
+                          "sample: a vocabulary of %d needs %zu bytes of scratch a thread and the device was "
+                          "opened with %zu",
                           v, sample_scratch(v), have);
     return ROSE_OK;
 }
@@ -34,7 +43,8 @@ enum rose_status op_sample(struct program *program, const struct op_sample *op, 
                               .slots = op->slots,
                               .edits_max = op->edits_max,
                               .masks = op->masks};
-    struct program_launch l = {.name = "sample", .layer = -1, .params = &p, .params_bytes = sizeof p, .cpu = sample_cpu};
+    struct program_launch l = {
+        .name = "sample", .layer = -1, .params = &p, .params_bytes = sizeof p, .cpu = sample_cpu};
     value_use(&l, &op->logits, PROGRAM_UPDATE, offsetof(struct sample_params, logits));
     program_use(&l, op->rows, PROGRAM_READ, offsetof(struct sample_params, rows));
     program_use(&l, op->edits, PROGRAM_READ, offsetof(struct sample_params, edits));
@@ -44,7 +54,8 @@ enum rose_status op_sample(struct program *program, const struct op_sample *op, 
     program_use(&l, op->prompt_length, PROGRAM_READ, offsetof(struct sample_params, prompt_length));
     program_use(&l, op->output, PROGRAM_WRITE, offsetof(struct sample_params, output));
     program_use(&l, op->feed, PROGRAM_UPDATE, offsetof(struct sample_params, feed));
-    program_buffer_id work = program_buffer(program, "sample work", (size_t)op->max_samples * (size_t)p.work_stride * sizeof(float));
+    program_buffer_id work = program_buffer(program, "sample work",
+                                            (size_t)op->max_samples * (size_t)p.work_stride * sizeof(float));
     program_use(&l, work, PROGRAM_WRITE, offsetof(struct sample_params, work));
     l.cost.bytes_per[EXTENT_SAMPLES] = 4.0 * v;
     l.cost.ops_per[EXTENT_SAMPLES] = 1.0 * v;

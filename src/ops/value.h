@@ -4,28 +4,33 @@
 
 #include "ops/op.h"
 
-/* A present value (float32 on the CPU, bfloat16 on CUDA) of `cols` columns and the given rows; `op` and `name` go into the message. */
+/* A present value (float32 on the CPU, bfloat16 on CUDA) of `cols` columns and the given rows; `op` and
+ * `name` go into the message. */
 static inline enum rose_status value_check(const struct program *program, const char *op, const char *name,
-                                           const struct op_value *v, int32_t cols, enum extent rows, struct rose_error *err)
+                                           const struct op_value *v, int32_t cols, enum extent rows,
+                                           struct rose_error *err)
 {
     if (!v->buffer || v->buffer >= program->buffers_count)
         return status_set(err, ROSE_INVALID, "%s: %s is missing", op, name);
     bool cuda = program->device->info.kind == DEVICE_CUDA;
     if (v->dtype != (cuda ? DTYPE_BF16 : DTYPE_F32))
-        return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s; the %s values", op, name, dtype_info(v->dtype)->name,
+        return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s; the %s values", op, name,
+                          dtype_info(v->dtype)->name,
                           cuda ? "CUDA kernels compute on BF16" : "CPU computes on F32");
     if (v->cols != cols || cols <= 0)
         return status_set(err, ROSE_INVALID, "%s: %s has %d columns, %d are needed", op, name, v->cols, cols);
     if (v->rows != rows || (unsigned)rows >= EXTENT_COUNT)
-        return status_set(err, ROSE_INVALID, "%s: %s counts its rows by another extent than the others", op, name);
+        return status_set(err, ROSE_INVALID, "%s: %s counts its rows by another extent than the others", op,
+                          name);
     if (v->offset < 0 || v->stride < v->cols)
-        return status_set(err, ROSE_INVALID, "%s: %s has offset %d, stride %d for %d columns", op, name, v->offset, v->stride,
-                          v->cols);
+        return status_set(err, ROSE_INVALID, "%s: %s has offset %d, stride %d for %d columns", op, name,
+                          v->offset, v->stride, v->cols);
     return ROSE_OK;
 }
 
 /* program_use at the value's first column. */
-static inline void value_use(struct program_launch *l, const struct op_value *v, enum program_mode mode, size_t param)
+static inline void value_use(struct program_launch *l, const struct op_value *v, enum program_mode mode,
+                             size_t param)
 {
     program_use(l, v->buffer, mode, param);
     l->uses[l->uses_count - 1].byte_offset = (uint32_t)v->offset * dtype_info(v->dtype)->bytes;

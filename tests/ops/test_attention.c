@@ -1,5 +1,5 @@
-/* op_qk and op_attention against float64 references: ragged batches, every cache dtype, windows, caps, sinks, shuffled
- * pages, poisoned slots; bits must not depend on threads, chunking, batch or page size. */
+/* op_qk and op_attention against float64 references: ragged batches, every cache dtype, windows, caps, sinks,
+ * shuffled pages, poisoned slots; bits must not depend on threads, chunking, batch or page size. */
 #include "ops/attention.h"
 #include "ops_fixture.h"
 
@@ -13,8 +13,8 @@ struct setup {
     float softcap, scale;
     bool sinks, alibi, bidirectional, deterministic;
     /* made by setup_make */
-    float *k[MAX_SEQS], *v[MAX_SEQS]; /* all tokens, as the cache holds them before rounding */
-    float *q[MAX_SEQS];               /* all tokens */
+    float *k[MAX_SEQS], *v[MAX_SEQS];   /* all tokens, as the cache holds them before rounding */
+    float *q[MAX_SEQS];                 /* all tokens */
     float *kc[MAX_SEQS], *vc[MAX_SEQS]; /* as the cache gives them back */
     float *sink, *slope;
     uint8_t *pool;
@@ -23,7 +23,10 @@ struct setup {
     int32_t *table;
 };
 
-static size_t at3(int i, int n, int j, int m, int x) { return ((size_t)i * (size_t)n + (size_t)j) * (size_t)m + (size_t)x; }
+static size_t at3(int i, int n, int j, int m, int x)
+{
+    return ((size_t)i * (size_t)n + (size_t)j) * (size_t)m + (size_t)x;
+}
 
 /* Vectors of n values as a cache of this dtype returns them; Q8_0 with a last group of fewer than 32. */
 static float *through_cache(enum dtype dtype, const float *x, size_t vectors, int n)
@@ -76,7 +79,8 @@ static void setup_make(struct setup *s)
 
 static void setup_free(struct setup *s)
 {
-    for (int i = 0; i < s->seqs; i++) free(s->k[i]), free(s->v[i]), free(s->q[i]), free(s->kc[i]), free(s->vc[i]);
+    for (int i = 0; i < s->seqs; i++)
+        free(s->k[i]), free(s->v[i]), free(s->q[i]), free(s->kc[i]), free(s->vc[i]);
     free(s->sink), free(s->slope), free(s->pool), free(s->table);
 }
 
@@ -91,7 +95,8 @@ struct step {
 static struct step step_make(const struct setup *s, const int *from, const int *to, struct program *p)
 {
     struct step t = {0};
-    for (int i = 0; i < s->seqs; i++) t.seq_rows[i] = t.rows, t.seq_length[i] = to[i], t.rows += to[i] - from[i];
+    for (int i = 0; i < s->seqs; i++)
+        t.seq_rows[i] = t.rows, t.seq_length[i] = to[i], t.rows += to[i] - from[i];
     t.seq_rows[s->seqs] = t.rows;
     t.positions = malloc(sizeof(int32_t) * (size_t)(t.rows + 1));
     t.row_seq = malloc(sizeof(int32_t) * (size_t)(t.rows + 1));
@@ -100,7 +105,8 @@ static struct step step_make(const struct setup *s, const int *from, const int *
         for (int x = from[i]; x < to[i]; x++, r++) {
             t.positions[r] = x;
             t.row_seq[r] = i;
-            t.slot[r] = (int64_t)s->table[i * s->stride + x / s->page_tokens] * s->page_tokens + x % s->page_tokens;
+            t.slot[r] =
+                (int64_t)s->table[i * s->stride + x / s->page_tokens] * s->page_tokens + x % s->page_tokens;
         }
     (void)p;
     return t;
@@ -120,7 +126,10 @@ static void step_bind(struct step *t, const struct setup *s, struct program *p)
     t->op.max_seqs = s->seqs;
 }
 
-static void step_free(struct step *t) { free(t->positions), free(t->row_seq), free(t->slot); }
+static void step_free(struct step *t)
+{
+    free(t->positions), free(t->row_seq), free(t->slot);
+}
 
 static float *rows_of(const struct setup *s, float *const *all, const int *from, const int *to, int width)
 {
@@ -143,11 +152,13 @@ static void run_step(struct setup *s, int threads, const int *from, const int *t
     struct rose_error err = {0};
     struct step t = step_make(s, from, to, p);
     step_bind(&t, s, p);
-    float *q = rows_of(s, s->q, from, to, s->heads * s->d), *k = rows_of(s, s->k, from, to, s->kv_heads * s->d);
+    float *q = rows_of(s, s->q, from, to, s->heads * s->d),
+          *k = rows_of(s, s->k, from, to, s->kv_heads * s->d);
     float *v = rows_of(s, s->v, from, to, s->kv_heads * s->e);
     struct op_heads h = {s->heads, s->kv_heads, s->d, s->e};
     struct op_cache cache = {s->pool, s->page_bytes, s->dtype, s->page_tokens};
-    struct op_qk qk = {.heads = h, .write = !s->bidirectional, .group_layer = s->layer, .group_layers = s->layers};
+    struct op_qk qk = {
+        .heads = h, .write = !s->bidirectional, .group_layer = s->layer, .group_layers = s->layers};
     qk.k = fixture_value(p, "k", k, t.rows, s->kv_heads * s->d, s->kv_heads * s->d, 0);
     qk.v = fixture_value(p, "v", v, t.rows, s->kv_heads * s->e, s->kv_heads * s->e, 0);
     if (!s->bidirectional) CHECK_OK(op_qk(p, &t.op, &cache, &qk, &err), err);
@@ -176,15 +187,18 @@ static void run_step(struct setup *s, int threads, const int *from, const int *t
 static void reference_row(const struct setup *s, int seq, int at, int n, int head, double *out)
 {
     int kv = head / (s->heads / s->kv_heads), lo = 0, hi = s->bidirectional ? n : at + 1;
-    if (s->window && s->bidirectional) lo = at - s->window / 2, hi = at + s->window / 2 + 1;
-    else if (s->window) lo = at - s->window + 1;
+    if (s->window && s->bidirectional)
+        lo = at - s->window / 2, hi = at + s->window / 2 + 1;
+    else if (s->window)
+        lo = at - s->window + 1;
     if (lo < 0) lo = 0;
     if (hi > n) hi = n;
     double *score = malloc(sizeof(double) * (size_t)n), top = s->sinks ? s->sink[head] : -INFINITY, sum = 0;
     for (int j = lo; j < hi; j++) {
         double dot = 0;
         for (int x = 0; x < s->d; x++)
-            dot += (double)s->q[seq][at3(at, s->heads, head, s->d, x)] * (double)s->kc[seq][at3(j, s->kv_heads, kv, s->d, x)];
+            dot += (double)s->q[seq][at3(at, s->heads, head, s->d, x)] *
+                   (double)s->kc[seq][at3(j, s->kv_heads, kv, s->d, x)];
         dot *= s->scale;
         if (s->softcap != 0) dot = s->softcap * tanh(dot / s->softcap);
         if (s->alibi) dot -= (double)s->slope[head] * abs(at - j);
@@ -271,7 +285,8 @@ static void check_one(struct setup s, const char *what)
                 first = y;
             } else {
                 if (memcmp(first, y, sizeof(float) * (size_t)(total_rows(&s) * s.heads * s.e)))
-                    test_failures_++, fprintf(stderr, "%s on %s: %d threads change bits\n", what, fixture_isas[isa], fixture_threads[t]);
+                    test_failures_++, fprintf(stderr, "%s on %s: %d threads change bits\n", what,
+                                              fixture_isas[isa], fixture_threads[t]);
                 free(y);
             }
             setup_free(&run);
@@ -289,10 +304,22 @@ static void check_setup(struct setup s, const char *what)
     if (s.dtype != DTYPE_F32) check_one(s, what);
 }
 
-static const struct setup ragged = {.heads = 6, .kv_heads = 2, .d = 64, .e = 64, .page_tokens = 32, .layers = 3, .layer = 1, .seqs = 5,
-                                    .rows = {1, 70, 1, 3, 17}, .length = {1, 70, 333, 65, 200}, .dtype = DTYPE_F32};
+static const struct setup ragged = {.heads = 6,
+                                    .kv_heads = 2,
+                                    .d = 64,
+                                    .e = 64,
+                                    .page_tokens = 32,
+                                    .layers = 3,
+                                    .layer = 1,
+                                    .seqs = 5,
+                                    .rows = {1, 70, 1, 3, 17},
+                                    .length = {1, 70, 333, 65, 200},
+                                    .dtype = DTYPE_F32};
 
-TEST(ragged_batch) { check_setup(ragged, "ragged"); }
+TEST(ragged_batch)
+{
+    check_setup(ragged, "ragged");
+}
 
 TEST(windows_caps_sinks)
 {
@@ -330,18 +357,42 @@ TEST(cache_dtypes)
 
 TEST(big_heads_and_groups)
 {
-    struct setup s = {.heads = 3, .kv_heads = 1, .d = 512, .e = 256, .page_tokens = 64, .layers = 1, .seqs = 2,
-                      .rows = {30, 1}, .length = {30, 100}, .dtype = DTYPE_F32};
+    struct setup s = {.heads = 3,
+                      .kv_heads = 1,
+                      .d = 512,
+                      .e = 256,
+                      .page_tokens = 64,
+                      .layers = 1,
+                      .seqs = 2,
+                      .rows = {30, 1},
+                      .length = {30, 100},
+                      .dtype = DTYPE_F32};
     check_setup(s, "head of 512");
-    struct setup m = {.heads = 71, .kv_heads = 1, .d = 64, .e = 64, .page_tokens = 64, .layers = 1, .seqs = 2,
-                      .rows = {3, 1}, .length = {5, 70}, .dtype = DTYPE_F32};
+    struct setup m = {.heads = 71,
+                      .kv_heads = 1,
+                      .d = 64,
+                      .e = 64,
+                      .page_tokens = 64,
+                      .layers = 1,
+                      .seqs = 2,
+                      .rows = {3, 1},
+                      .length = {5, 70},
+                      .dtype = DTYPE_F32};
     check_setup(m, "71 heads share one");
 }
 
 TEST(long_decode_is_split)
 {
-    struct setup s = {.heads = 4, .kv_heads = 2, .d = 32, .e = 32, .page_tokens = 48, .layers = 1, .seqs = 2,
-                      .rows = {1, 2}, .length = {1700, 1025}, .dtype = DTYPE_F32};
+    struct setup s = {.heads = 4,
+                      .kv_heads = 2,
+                      .d = 32,
+                      .e = 32,
+                      .page_tokens = 48,
+                      .layers = 1,
+                      .seqs = 2,
+                      .rows = {1, 2},
+                      .length = {1700, 1025},
+                      .dtype = DTYPE_F32};
     check_setup(s, "split");
     s.window = 700;
     check_setup(s, "split window");
@@ -365,8 +416,17 @@ TEST(chunks_do_not_change_bits)
     for (int isa = 0; isa < 4; isa++) {
         if (!fixture_isa(isa)) continue;
         for (int i = 0; i < 4; i++) {
-            struct setup s = {.heads = 6, .kv_heads = 2, .d = 64, .e = 64, .page_tokens = 64, .layers = 1, .seqs = 1, .rows = {700},
-                              .length = {700}, .dtype = (enum dtype[]){DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0}[i], .deterministic = true};
+            struct setup s = {.heads = 6,
+                              .kv_heads = 2,
+                              .d = 64,
+                              .e = 64,
+                              .page_tokens = 64,
+                              .layers = 1,
+                              .seqs = 1,
+                              .rows = {700},
+                              .length = {700},
+                              .dtype = (enum dtype[]){DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0}[i],
+                              .deterministic = true};
             fixture_state = 77;
             setup_make(&s);
             float *whole = run_whole(&s, 1);
@@ -392,8 +452,17 @@ TEST(freed_pages_behind_the_window)
 {
     for (int isa = 0; isa < 4; isa++) {
         if (!fixture_isa(isa)) continue;
-        struct setup s = {.heads = 4, .kv_heads = 2, .d = 64, .e = 64, .page_tokens = 16, .layers = 1, .seqs = 1, .rows = {3},
-                          .length = {203}, .dtype = DTYPE_F32, .window = 40};
+        struct setup s = {.heads = 4,
+                          .kv_heads = 2,
+                          .d = 64,
+                          .e = 64,
+                          .page_tokens = 16,
+                          .layers = 1,
+                          .seqs = 1,
+                          .rows = {3},
+                          .length = {203},
+                          .dtype = DTYPE_F32,
+                          .window = 40};
         setup_make(&s);
         int zero[1] = {0}, mid[1] = {200};
         float *unused = malloc(sizeof(float) * 200 * 4 * 64), y[3 * 4 * 64];
@@ -416,7 +485,8 @@ TEST(wrong_calls_are_sentences)
     static int32_t i32[8];
     char pool[4096];
     struct op_step step = {.groups = 1, .table_stride = 1, .max_rows = 1, .max_seqs = 1};
-    step.seq_rows = step.seq_length = step.page_table[0] = step.positions = program_external(p, "i", i32, sizeof i32);
+    step.seq_rows = step.seq_length = step.page_table[0] = step.positions =
+        program_external(p, "i", i32, sizeof i32);
     step.kv_slot[0] = step.seq_rows;
     struct op_cache cache = {pool, 4096, DTYPE_F16, 16};
     struct op_attention a = {.heads = {2, 1, 32, 32}, .scale = 1, .group_layers = 1};
@@ -447,6 +517,6 @@ TEST(errors_seen)
     CHECK(worst_seen[0] < 2e-6 && worst_seen[1] < 4e-3);
 }
 
-TEST_MAIN(CASE(ragged_batch), CASE(windows_caps_sinks), CASE(cache_dtypes), CASE(big_heads_and_groups), CASE(long_decode_is_split),
-          CASE(encoders), CASE(chunks_do_not_change_bits), CASE(freed_pages_behind_the_window), CASE(wrong_calls_are_sentences),
-          CASE(errors_seen))
+TEST_MAIN(CASE(ragged_batch), CASE(windows_caps_sinks), CASE(cache_dtypes), CASE(big_heads_and_groups),
+          CASE(long_decode_is_split), CASE(encoders), CASE(chunks_do_not_change_bits),
+          CASE(freed_pages_behind_the_window), CASE(wrong_calls_are_sentences), CASE(errors_seen))

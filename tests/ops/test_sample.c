@@ -1,4 +1,5 @@
-/* op_sample against a float64 reference that sorts everything: kept sets, frequencies, log-probabilities, penalties, masks. */
+/* op_sample against a float64 reference that sorts everything: kept sets, frequencies, log-probabilities,
+ * penalties, masks. */
 #include "ops/sample.h"
 
 #include <stdbool.h>
@@ -27,7 +28,11 @@ static void run(const struct inputs *in, int threads, struct sample_output *out)
     struct device *d = fixture_device(threads);
     struct program *p = fixture_program(d);
     struct rose_error err = {0};
-    struct op_sample op = {.edits_max = in->edits_count, .masks = in->masks, .slots = SLOTS, .history_stride = STRIDE, .max_samples = in->rows};
+    struct op_sample op = {.edits_max = in->edits_count,
+                           .masks = in->masks,
+                           .slots = SLOTS,
+                           .history_stride = STRIDE,
+                           .max_samples = in->rows};
     op.logits = fixture_value(p, "logits", x, in->rows, in->vocabulary, in->vocabulary, 0);
     op.logits.rows = EXTENT_SAMPLES;
     op.rows = program_external(p, "rows", in->row, 1);
@@ -54,9 +59,13 @@ static struct inputs inputs_make(int rows, int vocabulary, struct sample_row row
     return in;
 }
 
-static void inputs_free(struct inputs *in) { free(in->logits), free(in->row), free(in->edits), free(in->mask), free(in->feed); }
+static void inputs_free(struct inputs *in)
+{
+    free(in->logits), free(in->row), free(in->edits), free(in->mask), free(in->feed);
+}
 
-/* --- reference ------------------------------------------------------------------------------------------------------ */
+/* --- reference
+ * ------------------------------------------------------------------------------------------------------ */
 
 struct entry {
     double x;
@@ -72,7 +81,8 @@ static int falling(const void *a, const void *b)
 static struct entry *sorted(const struct inputs *in, int r)
 {
     struct entry *e = malloc((size_t)in->vocabulary * sizeof *e);
-    for (int i = 0; i < in->vocabulary; i++) e[i] = (struct entry){in->logits[(size_t)r * (size_t)in->vocabulary + (size_t)i], i};
+    for (int i = 0; i < in->vocabulary; i++)
+        e[i] = (struct entry){in->logits[(size_t)r * (size_t)in->vocabulary + (size_t)i], i};
     qsort(e, (size_t)in->vocabulary, sizeof *e, falling);
     return e;
 }
@@ -82,7 +92,8 @@ static void reference_edit(struct inputs *in, int r)
 {
     const struct sample_row *row = &in->row[r];
     float *x = in->logits + (size_t)r * (size_t)in->vocabulary;
-    for (int i = 0; i < row->edits_count; i++) x[in->edits[row->edits_begin + i].token] += in->edits[row->edits_begin + i].bias;
+    for (int i = 0; i < row->edits_count; i++)
+        x[in->edits[row->edits_begin + i].token] += in->edits[row->edits_begin + i].bias;
     for (int t = 0; row->slot >= 0 && t < in->vocabulary; t++) {
         int all = 0, answer = 0;
         for (int i = 0; i < in->history_length[row->slot]; i++)
@@ -92,10 +103,12 @@ static void reference_edit(struct inputs *in, int r)
         if (answer) x[t] -= row->presence + row->frequency * (float)answer;
     }
     for (int t = 0; row->mask_row >= 0 && t < in->vocabulary; t++)
-        if (!(in->mask[row->mask_row * ((in->vocabulary + 31) / 32) + t / 32] >> (t % 32) & 1)) x[t] = -INFINITY;
+        if (!(in->mask[row->mask_row * ((in->vocabulary + 31) / 32) + t / 32] >> (t % 32) & 1))
+            x[t] = -INFINITY;
 }
 
-/* Probability of each token after temperature, top-k, top-p, min-p. margin: the share nearest to a cut that may go either way. */
+/* Probability of each token after temperature, top-k, top-p, min-p. margin: the share nearest to a cut that
+ * may go either way. */
 static void reference_probabilities(const struct inputs *in, int r, double *p)
 {
     const struct sample_row *row = &in->row[r];
@@ -118,12 +131,15 @@ static void reference_probabilities(const struct inputs *in, int r, double *p)
     free(e);
 }
 
-/* All rows have equal logits and parameters and differ in step: their tokens must follow the reference's distribution. */
+/* All rows have equal logits and parameters and differ in step: their tokens must follow the reference's
+ * distribution. */
 static void check_distribution(struct inputs *in, const char *what)
 {
     int v = in->vocabulary;
-    for (int r = 1; r < in->rows; r++) memcpy(in->logits + (size_t)r * (size_t)v, in->logits, (size_t)v * sizeof(float));
-    struct sample_output *out = malloc((size_t)in->rows * sizeof *out), *other = malloc((size_t)in->rows * sizeof *out);
+    for (int r = 1; r < in->rows; r++)
+        memcpy(in->logits + (size_t)r * (size_t)v, in->logits, (size_t)v * sizeof(float));
+    struct sample_output *out = malloc((size_t)in->rows * sizeof *out),
+                         *other = malloc((size_t)in->rows * sizeof *out);
     double *p = malloc((size_t)v * sizeof *p);
     int *count = calloc((size_t)v, sizeof *count);
     struct inputs edited = *in;
@@ -144,7 +160,8 @@ static void check_distribution(struct inputs *in, const char *what)
             if (out[r].token < 0) continue;
             count[out[r].token]++;
             if (!(p[out[r].token] > 0))
-                test_failures_++, fprintf(stderr, "%s on %s: token %d is not in the kept set\n", what, fixture_isas[isa], out[r].token);
+                test_failures_++, fprintf(stderr, "%s on %s: token %d is not in the kept set\n", what,
+                                          fixture_isas[isa], out[r].token);
         }
         for (int t = 0; t < v; t++) {
             double want = p[t] * in->rows;
@@ -154,13 +171,22 @@ static void check_distribution(struct inputs *in, const char *what)
         }
         /* mean = cells, deviation = sqrt(2 cells); seeds are fixed, so this passes always or never */
         if (!(chi < cells + 5 * sqrt(2.0 * cells + 2)))
-            test_failures_++, fprintf(stderr, "%s on %s: chi square %g of %d cells\n", what, fixture_isas[isa], chi, cells);
+            test_failures_++,
+                fprintf(stderr, "%s on %s: chi square %g of %d cells\n", what, fixture_isas[isa], chi, cells);
     }
     cpu_isa_select("auto", NULL);
     free(out), free(other), free(p), free(count), free(edited.logits);
 }
 
-static const struct sample_row drawn = {.seed = 42, .temperature = 1, .top_p = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1};
+static const struct sample_row drawn = {.seed = 42,
+                                        .temperature = 1,
+                                        .top_p = 1,
+                                        .repetition = 1,
+                                        .given = -1,
+                                        .top_n = -1,
+                                        .slot = -1,
+                                        .mask_row = -1,
+                                        .feed = -1};
 
 TEST(temperature_only)
 {
@@ -212,8 +238,8 @@ TEST(greedy_takes_the_lowest_of_equals)
         struct inputs in = inputs_make(6, 10007, row);
         float *x = in.logits;
         x[9000] = x[77] = x[78] = 50;
-        x[10007 + 10006] = 50;                                          /* the last one */
-        for (int i = 0; i < 10007; i++) x[2 * 10007 + i] = -INFINITY;   /* nothing is possible */
+        x[10007 + 10006] = 50;                                        /* the last one */
+        for (int i = 0; i < 10007; i++) x[2 * 10007 + i] = -INFINITY; /* nothing is possible */
         for (int i = 0; i < 10007; i++) x[3 * 10007 + i] = i == 5 ? -3 : NAN;
         for (int i = 0; i < 10007; i++) x[4 * 10007 + i] = NAN;
         x[5 * 10007 + 123] = INFINITY;
@@ -243,10 +269,12 @@ TEST(penalties_edits_mask)
         struct inputs in = inputs_make(2000, 130, row);
         in.edits_count = 5;
         in.edits = malloc(5 * sizeof *in.edits);
-        for (int i = 0; i < 5; i++) in.edits[i] = (struct sample_edit){3 * i + 1, i == 2 ? -INFINITY : 1.5f * (float)i};
+        for (int i = 0; i < 5; i++)
+            in.edits[i] = (struct sample_edit){3 * i + 1, i == 2 ? -INFINITY : 1.5f * (float)i};
         in.masks = 2;
         in.mask = malloc(2 * 5 * sizeof *in.mask);
-        for (int i = 0; i < 10; i++) in.mask[i] = i % 3 == 0 ? 0xFFFFFFFFu : i % 3 == 1 ? 0 : (uint32_t)fixture_bits();
+        for (int i = 0; i < 10; i++)
+            in.mask[i] = i % 3 == 0 ? 0xFFFFFFFFu : i % 3 == 1 ? 0 : (uint32_t)fixture_bits();
         in.history_length[1] = 90, in.prompt_length[1] = 40;
         for (int i = 0; i < 90; i++) in.history[STRIDE + i] = fixture_int(0, 60);
         check_distribution(&in, "penalties, edits, mask");
@@ -282,8 +310,10 @@ TEST(log_probabilities)
                 CHECK_NEAR(out[r].top_logprobs[i], e[i].x - lse, 2e-6);
             }
             if (r == 3) CHECK_INT(out[r].token, 4321);
-            if (r == 4) CHECK_INT(out[r].token, -1);
-            else CHECK_NEAR(out[r].logprob, in.logits[r * 9001 + out[r].token] - lse, 2e-6);
+            if (r == 4)
+                CHECK_INT(out[r].token, -1);
+            else
+                CHECK_NEAR(out[r].logprob, in.logits[r * 9001 + out[r].token] - lse, 2e-6);
             free(e);
         }
         inputs_free(&in);
@@ -299,7 +329,8 @@ TEST(history_and_feed_grow)
     in.logits[31] = 90, in.logits[100 + 32] = 90;
     in.row[0].slot = 1, in.row[0].append = 1, in.row[0].feed = 2;
     in.row[1].slot = 0, in.row[1].append = 1;
-    in.history_length[1] = 3, in.history_length[0] = STRIDE; /* slot 0 is full: nothing is written past its end */
+    in.history_length[1] = 3,
+    in.history_length[0] = STRIDE; /* slot 0 is full: nothing is written past its end */
     in.history[STRIDE] = -5;
     struct sample_output out[2];
     run(&in, 2, out);
@@ -343,5 +374,6 @@ TEST(philox)
     CHECK_INT(w[3], 0x9b00dbd8);
 }
 
-TEST_MAIN(CASE(temperature_only), CASE(filters), CASE(extremes), CASE(greedy_takes_the_lowest_of_equals), CASE(penalties_edits_mask),
-          CASE(log_probabilities), CASE(history_and_feed_grow), CASE(seeds), CASE(philox))
+TEST_MAIN(CASE(temperature_only), CASE(filters), CASE(extremes), CASE(greedy_takes_the_lowest_of_equals),
+          CASE(penalties_edits_mask), CASE(log_probabilities), CASE(history_and_feed_grow), CASE(seeds),
+          CASE(philox))

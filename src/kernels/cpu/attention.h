@@ -1,11 +1,12 @@
-/* CPU attention over pages: the driver (attention_driver.c) walks tiles of TILE tokens and calls the kernels of one
- * instruction set for the arithmetic.
+/* CPU attention over pages: the driver (attention_driver.c) walks tiles of TILE tokens and calls the kernels
+ * of one instruction set for the arithmetic.
  *
- * One order for every row, whatever the batch, the chunking of the prefill, the number of threads and the page size:
- * keys are taken in tiles of 64 tokens at absolute positions; within a chunk of CHUNK tokens at absolute positions the
- * online softmax runs over the tiles in order; chunks are merged in order. A masked score adds exactly zero. So a row's
- * bits are the same alone and in any batch, and deterministic costs nothing in float32. Only the bfloat16 kernels (chosen for
- * tiles of many rows over F16, BF16 and Q8_0 caches, never with `deterministic`) round differently.
+ * One order for every row, whatever the batch, the chunking of the prefill, the number of threads and the
+ * page size: keys are taken in tiles of 64 tokens at absolute positions; within a chunk of CHUNK tokens at
+ * absolute positions the online softmax runs over the tiles in order; chunks are merged in order. A masked
+ * score adds exactly zero. So a row's bits are the same alone and in any batch, and deterministic costs
+ * nothing in float32. Only the bfloat16 kernels (chosen for tiles of many rows over F16, BF16 and Q8_0
+ * caches, never with `deterministic`) round differently.
  */
 #ifndef ROSE_KERNELS_CPU_ATTENTION_H
 #define ROSE_KERNELS_CPU_ATTENTION_H
@@ -20,30 +21,31 @@ enum {
     ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
     ATTENTION_LANES = 16,  /* partial sums of a row's weights, added up at the end of a chunk */
-    ATTENTION_HALF_ROWS = 192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
+    ATTENTION_HALF_ROWS =
+        192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
     ATTENTION_DIRECT_ROWS = 12, /* up to so many rows are computed straight from the cache */
-    ATTENTION_HALF_LEAST = 32, /* items of fewer rows are computed in float32 */
+    ATTENTION_HALF_LEAST = 32,  /* items of fewer rows are computed in float32 */
 };
 
-/* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by scale log2 e,
- * or with a soft cap by scale / cap), so that weights are powers of two. */
+/* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by
+ * scale log2 e, or with a soft cap by scale / cap), so that weights are powers of two. */
 struct attention_softmax {
-    float *scores;         /* [rows, ATTENTION_TILE]: scores in, 2^(score - maximum) out */
-    float *acc;            /* [rows, acc_ld]: scaled when a row's maximum grows */
-    float *maximum;        /* [rows]: running, within the slack of attention_softmax_body.h */
-    float *sum;            /* [rows, ATTENTION_LANES]: of the weights */
+    float *scores;  /* [rows, ATTENTION_TILE]: scores in, 2^(score - maximum) out */
+    float *acc;     /* [rows, acc_ld]: scaled when a row's maximum grows */
+    float *maximum; /* [rows]: running, within the slack of attention_softmax_body.h */
+    float *sum;     /* [rows, ATTENTION_LANES]: of the weights */
     const int32_t *lo, *hi;
-    const float *slopes;   /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
+    const float *slopes;     /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
     const int32_t *position; /* [rows] minus the tile's first token */
-    float softcap;         /* times log2 e; 0: none */
+    float softcap;           /* times log2 e; 0: none */
     int32_t rows, acc_ld, value_dim, begin, end; /* columns [begin, end) are wanted */
 };
 
 struct attention_kernels {
     const struct kv_kernels *kv;
     /* c[rows, n] = or += a[rows, k] b[k, n]; n a multiple of 16. Every element sums over k in order. */
-    void (*product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc, int32_t rows, int32_t k,
-                    int32_t n, bool accumulate);
+    void (*product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc,
+                    int32_t rows, int32_t k, int32_t n, bool accumulate);
     void (*softmax)(const struct attention_softmax *s);
     /* l[rows] = sums of lanes[rows, ATTENTION_LANES]; out[n] = scale * x[n] */
     void (*sums)(const float *lanes, int32_t rows, float *l);
@@ -54,23 +56,28 @@ struct attention_kernels {
     void (*finish)(float *y, float m, float l, const float *acc, int32_t n, const float *sink);
     /* kt[d, ld], columns 0..n-1 = rows of k[n, stride] */
     void (*transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld);
-    /* product for few rows, straight from the cache: scores of token blocks [b0, b1), whose keys lie at blocks[b]; acc +=
-     * weights of tokens [begin, end) times their values. value_dim in whole 16s. NULL: not there, convert tiles first. */
-    void (*direct_scores)(enum dtype dtype, const float *q, int32_t rows, const uint8_t *const *blocks, int32_t b0, int32_t b1, int32_t d,
-                          float *scores);
-    void (*direct_values)(enum dtype dtype, const float *weights, int32_t rows, const uint8_t *const *blocks, int32_t begin,
-                          int32_t end, int32_t e, float *acc, int32_t ld);
+    /* product for few rows, straight from the cache: scores of token blocks [b0, b1), whose keys lie at
+     * blocks[b]; acc += weights of tokens [begin, end) times their values. value_dim in whole 16s. NULL: not
+     * there, convert tiles first. */
+    void (*direct_scores)(enum dtype dtype, const float *q, int32_t rows, const uint8_t *const *blocks,
+                          int32_t b0, int32_t b1, int32_t d, float *scores);
+    void (*direct_values)(enum dtype dtype, const float *weights, int32_t rows, const uint8_t *const *blocks,
+                          int32_t begin, int32_t end, int32_t e, float *acc, int32_t ld);
 };
 
-/* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s. */
+/* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s.
+ */
 struct attention_half_kernels {
     void (*queries)(const float *q, int32_t rows, int32_t d, int32_t d32, uint16_t *out);
     void (*load_k)(enum dtype dtype, const uint8_t *block_k, int32_t d, int32_t d32, uint16_t *out);
-    void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out, int32_t ld);
+    void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out,
+                   int32_t ld);
     /* Token blocks [b0, b1) of the tile. */
-    void (*scores)(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32, int32_t b0, int32_t b1);
+    void (*scores)(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32, int32_t b0,
+                   int32_t b1);
     void (*softmax)(const struct attention_softmax *s, uint16_t *weights);
-    void (*values)(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld, int32_t b0, int32_t b1);
+    void (*values)(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
+                   int32_t b0, int32_t b1);
     void (*begin)(void), (*end)(void); /* around an item */
 };
 
@@ -82,8 +89,8 @@ size_t attention_scratch(const struct attention_params *p);
 /* Rows of `partial` worth having for this longest length. */
 int32_t attention_partial_rows(const struct attention_params *p, int64_t max_length);
 
-void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p, const struct extents *extents,
-                          struct worker *w);
+void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p,
+                          const struct extents *extents, struct worker *w);
 
 attention_kernel attention_portable;
 extern const struct attention_kernels attention_kernels_portable;

@@ -2,35 +2,34 @@
 #include "kernels/cpu/attention.h"
 
 /* R rows times NV vectors of columns, kept in registers over all of k. */
-#define ATTENTION_BLOCK(R, NV)                                                                                 \
-    do {                                                                                                       \
-        vf acc[R][NV];                                                                                         \
-        VEC_UNROLL                                                                                             \
-        for (int i = 0; i < R; i++)                                                                            \
-            VEC_UNROLL                                                                                         \
-            for (int j = 0; j < NV; j++) acc[i][j] = accumulate ? vload(c + i * ldc + j * VL) : vset1(0);       \
-        for (int32_t x = 0; x < k; x++) {                                                                      \
-            vf row[NV];                                                                                        \
-            VEC_UNROLL                                                                                         \
-            for (int j = 0; j < NV; j++) row[j] = vload(b + (int64_t)x * ldb + j * VL);                         \
-            VEC_UNROLL                                                                                         \
-            for (int i = 0; i < R; i++) {                                                                      \
-                vf s = vset1(a[i * lda + x]);                                                                  \
-                VEC_UNROLL                                                                                     \
-                for (int j = 0; j < NV; j++) acc[i][j] = vfma(s, row[j], acc[i][j]);                            \
-            }                                                                                                  \
-        }                                                                                                      \
-        VEC_UNROLL                                                                                             \
-        for (int i = 0; i < R; i++)                                                                            \
-            VEC_UNROLL                                                                                         \
-            for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j]);                              \
+#define ATTENTION_BLOCK(R, NV)                                                                        \
+    do {                                                                                              \
+        vf acc[R][NV];                                                                                \
+        VEC_UNROLL                                                                                    \
+        for (int i = 0; i < R; i++) VEC_UNROLL                                                        \
+        for (int j = 0; j < NV; j++) acc[i][j] = accumulate ? vload(c + i * ldc + j * VL) : vset1(0); \
+        for (int32_t x = 0; x < k; x++) {                                                             \
+            vf row[NV];                                                                               \
+            VEC_UNROLL                                                                                \
+            for (int j = 0; j < NV; j++) row[j] = vload(b + (int64_t)x * ldb + j * VL);               \
+            VEC_UNROLL                                                                                \
+            for (int i = 0; i < R; i++) {                                                             \
+                vf s = vset1(a[i * lda + x]);                                                         \
+                VEC_UNROLL                                                                            \
+                for (int j = 0; j < NV; j++) acc[i][j] = vfma(s, row[j], acc[i][j]);                  \
+            }                                                                                         \
+        }                                                                                             \
+        VEC_UNROLL                                                                                    \
+        for (int i = 0; i < R; i++) VEC_UNROLL                                                        \
+        for (int j = 0; j < NV; j++) vstore(c + i * ldc + j * VL, acc[i][j]);                         \
     } while (0)
 
-#define ATTENTION_BLOCK_FN(R, NV)                                                                              \
-    static void VEC_NAME(attention_block_##R##_##NV)(const float *a, int64_t lda, const float *b, int64_t ldb, float *c, \
-                                                     int64_t ldc, int32_t k, bool accumulate)                  \
-    {                                                                                                          \
-        ATTENTION_BLOCK(R, NV);                                                                                \
+#define ATTENTION_BLOCK_FN(R, NV)                                                                   \
+    static void VEC_NAME(attention_block_##R##_##NV)(const float *a, int64_t lda, const float *b,   \
+                                                     int64_t ldb, float *c, int64_t ldc, int32_t k, \
+                                                     bool accumulate)                               \
+    {                                                                                               \
+        ATTENTION_BLOCK(R, NV);                                                                     \
     }
 
 #if defined(__AVX512F__)
@@ -48,10 +47,11 @@ ATTENTION_BLOCK_FN(4, 1)
 ATTENTION_BLOCK_FN(5, 1)
 ATTENTION_BLOCK_FN(6, 1)
 
-typedef void VEC_NAME(attention_block)(const float *, int64_t, const float *, int64_t, float *, int64_t, int32_t, bool);
+typedef void VEC_NAME(attention_block)(const float *, int64_t, const float *, int64_t, float *, int64_t,
+                                       int32_t, bool);
 
-static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c, int32_t ldc,
-                                        int32_t rows, int32_t k, int32_t n, bool accumulate)
+static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float *b, int32_t ldb, float *c,
+                                        int32_t ldc, int32_t rows, int32_t k, int32_t n, bool accumulate)
 {
 #define ENTRY(R, NV) VEC_NAME(attention_block_##R##_##NV),
     static VEC_NAME(attention_block) *const wide[] = {ATTENTION_BLOCK_ROWS(ENTRY)};
@@ -74,11 +74,15 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
 
 #include "kernels/cpu/attention_softmax_body.h"
 
-static void VEC_NAME(attention_softmax)(const struct attention_softmax *s) { VEC_NAME(attention_softmax_into)(s, NULL); }
+static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
+{
+    VEC_NAME(attention_softmax_into)(s, NULL);
+}
 
 static void VEC_NAME(attention_sums)(const float *lanes, int32_t rows, float *l)
 {
-    for (int32_t r = 0; r < rows; r++) l[r] = vsum(vload(lanes + r * ATTENTION_LANES)); /* lanes from VL on stay zero */
+    for (int32_t r = 0; r < rows; r++)
+        l[r] = vsum(vload(lanes + r * ATTENTION_LANES)); /* lanes from VL on stay zero */
 }
 
 static void VEC_NAME(attention_scale)(const float *x, float scale, int32_t n, float *out)
@@ -88,7 +92,8 @@ static void VEC_NAME(attention_scale)(const float *x, float scale, int32_t n, fl
     for (; i < n; i++) out[i] = x[i] * scale;
 }
 
-static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2, int32_t n)
+static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, float l2, const float *acc2,
+                                      int32_t n)
 {
     if (m2 == -INFINITY) return;
     if (*m == -INFINITY) {
@@ -109,7 +114,8 @@ static void VEC_NAME(attention_merge)(float *m, float *l, float *acc, float m2, 
     }
 }
 
-static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *acc, int32_t n, const float *sink)
+static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *acc, int32_t n,
+                                       const float *sink)
 {
     float scale = 1.0f;
     if (sink) {
@@ -126,7 +132,8 @@ static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *
     }
 }
 
-static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt, int32_t ld)
+static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt,
+                                          int32_t ld)
 {
     for (int32_t b = 0; b < d; b += 16) /* 16 x 16 at a time stays in the nearest cache */
         for (int32_t t = 0; t < n; t++)
@@ -140,11 +147,16 @@ static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_
 #define attention_direct_values_portable NULL
 #endif
 
-const struct attention_kernels VEC_NAME(attention_kernels) = {
-    &VEC_NAME(kv_kernels),     VEC_NAME(attention_product), VEC_NAME(attention_softmax),
-    VEC_NAME(attention_sums), VEC_NAME(attention_scale),
-    VEC_NAME(attention_merge), VEC_NAME(attention_finish),  VEC_NAME(attention_transpose),
-    VEC_NAME(attention_direct_scores), VEC_NAME(attention_direct_values)};
+const struct attention_kernels VEC_NAME(attention_kernels) = {&VEC_NAME(kv_kernels),
+                                                              VEC_NAME(attention_product),
+                                                              VEC_NAME(attention_softmax),
+                                                              VEC_NAME(attention_sums),
+                                                              VEC_NAME(attention_scale),
+                                                              VEC_NAME(attention_merge),
+                                                              VEC_NAME(attention_finish),
+                                                              VEC_NAME(attention_transpose),
+                                                              VEC_NAME(attention_direct_scores),
+                                                              VEC_NAME(attention_direct_values)};
 
 void VEC_NAME(attention)(const void *params, const struct extents *extents, struct worker *w)
 {

@@ -103,4 +103,7 @@ static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32
 #define ATTENTION_HALF_BODY
 #include "kernels/cpu/attention_softmax_body.h"
 
-static void half_softmax(const struct attention_softmax *s, uint16_t *weights) { VEC_NAME(attention_softmax_into)(s, weights); }
+static void half_softmax(const struct attention_softmax *s, uint16_t *weights)
+{
+    VEC_NAME(attention_softmax_into)(s, weights);
+}

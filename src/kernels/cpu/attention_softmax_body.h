@@ -1,8 +1,9 @@
 /* The online softmax of a tile (Milakov & Gimelshein 2018), one row after the other.
  *
- * The running maximum only follows when a score exceeds it by more than SLACK: until then weights stay below 2^SLACK, which
- * float32 and bfloat16 hold as exactly as smaller ones, and nothing needs to be scaled. Rows rarely take that branch, so the
- * processor works on several rows at once. Whether it is taken depends on the row's own scores only. */
+ * The running maximum only follows when a score exceeds it by more than SLACK: until then weights stay below
+ * 2^SLACK, which float32 and bfloat16 hold as exactly as smaller ones, and nothing needs to be scaled. Rows
+ * rarely take that branch, so the processor works on several rows at once. Whether it is taken depends on the
+ * row's own scores only. */
 
 #define ATTENTION_SLACK 8.0f
 
@@ -17,7 +18,8 @@ VEC_INLINE vf VEC_NAME(attention_score)(const struct attention_softmax *s, int32
 }
 
 /* A score left the slack: the maximum follows, what was added up so far is scaled. */
-static __attribute__((noinline)) void VEC_NAME(attention_follow)(const struct attention_softmax *s, int32_t r, float top)
+static __attribute__((noinline)) void VEC_NAME(attention_follow)(const struct attention_softmax *s, int32_t r,
+                                                                 float top)
 {
     float *sum = s->sum + r * ATTENTION_LANES, *acc = s->acc + (int64_t)r * s->acc_ld;
     vf alpha = vexp2(vset1(s->maximum[r]) - vset1(top)); /* 0 before the first key */
@@ -36,9 +38,8 @@ VEC_INLINE void VEC_NAME(attention_softmax_into)(const struct attention_softmax 
         vf x[N], limit = vset1(s->maximum[r] + ATTENTION_SLACK), high;
         VEC_UNROLL
         for (int j = 0; j < N; j++) x[j] = vload(row + j * VL);
-        if (!(plain && s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE))
-            VEC_UNROLL
-            for (int j = 0; j < N; j++) x[j] = VEC_NAME(attention_score)(s, r, j, x[j]);
+        if (!(plain && s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE)) VEC_UNROLL
+        for (int j = 0; j < N; j++) x[j] = VEC_NAME(attention_score)(s, r, j, x[j]);
         high = x[0];
         VEC_UNROLL
         for (int j = 1; j < N; j++) high = vmax(x[j], high);

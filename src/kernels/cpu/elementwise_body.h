@@ -1,9 +1,11 @@
-/* Element-wise kernels; included once an instruction set. Work is split into pieces of one row and up to CHUNK columns. */
+/* Element-wise kernels; included once an instruction set. Work is split into pieces of one row and up to
+ * CHUNK columns. */
 #include "kernels/cpu/elementwise.h"
 
 enum { VEC_NAME(CHUNK) = 4096 };
 
-/* erf: Taylor polynomial below 0.5 (error 1e-8), Abramowitz & Stegun 7.1.26 above; absolute error below 3.4e-7. */
+/* erf: Taylor polynomial below 0.5 (error 1e-8), Abramowitz & Stegun 7.1.26 above; absolute error
+ * below 3.4e-7. */
 VEC_INLINE vf VEC_NAME(elementwise_erf)(vf x)
 {
     vf a = vabs(x), x2 = x * x;
@@ -32,7 +34,8 @@ VEC_INLINE vf VEC_NAME(elementwise_f)(int kind, vf x)
         vf inner = vset1(0.797884561f) * vfma(vset1(0.044715f) * x * x, x, x);
         return vset1(0.5f) * x * (one + vtanh(inner));
     }
-    case ELEMENTWISE_GELU_ERF: return vset1(0.5f) * x * (one + VEC_NAME(elementwise_erf)(x * vset1(0.707106781f)));
+    case ELEMENTWISE_GELU_ERF:
+        return vset1(0.5f) * x * (one + VEC_NAME(elementwise_erf)(x * vset1(0.707106781f)));
     case ELEMENTWISE_RELU: return vmax(x, zero);
     case ELEMENTWISE_RELU2: return vmax(x, zero) * vmax(x, zero);
     default: return x;
@@ -40,7 +43,8 @@ VEC_INLINE vf VEC_NAME(elementwise_f)(int kind, vf x)
 }
 
 /* Columns [b, e) of a row, kind known at compile time after inlining. */
-VEC_INLINE void VEC_NAME(elementwise_act_piece)(int kind, const float *x, const float *up, float *y, int32_t n)
+VEC_INLINE void VEC_NAME(elementwise_act_piece)(int kind, const float *x, const float *up, float *y,
+                                                int32_t n)
 {
     int32_t i = 0;
     for (; i + VL <= n; i += VL) {
@@ -60,8 +64,9 @@ struct VEC_NAME(elementwise_piece) {
     size_t at, end, chunks;
 };
 
-static struct VEC_NAME(elementwise_piece) VEC_NAME(elementwise_pieces)(const struct elementwise_params *p,
-                                                                        const struct extents *extents, struct worker *w)
+static struct VEC_NAME(elementwise_piece)
+    VEC_NAME(elementwise_pieces)(const struct elementwise_params *p, const struct extents *extents,
+                                 struct worker *w)
 {
     struct VEC_NAME(elementwise_piece) s;
     s.chunks = ((size_t)p->cols + VEC_NAME(CHUNK) - 1) / VEC_NAME(CHUNK);
@@ -69,8 +74,9 @@ static struct VEC_NAME(elementwise_piece) VEC_NAME(elementwise_pieces)(const str
     return s;
 }
 
-static int32_t VEC_NAME(elementwise_where)(const struct elementwise_params *p, const struct VEC_NAME(elementwise_piece) *s,
-                                           int64_t *row, int32_t *col)
+static int32_t VEC_NAME(elementwise_where)(const struct elementwise_params *p,
+                                           const struct VEC_NAME(elementwise_piece) * s, int64_t *row,
+                                           int32_t *col)
 {
     *row = (int64_t)(s->at / s->chunks);
     *col = (int32_t)(s->at % s->chunks) * VEC_NAME(CHUNK);
@@ -89,7 +95,9 @@ static void VEC_NAME(elementwise_act)(const void *params, const struct extents *
         float *y = (float *)p->y + r * p->y_stride + c;
         switch (p->activation) {
         case ELEMENTWISE_SILU: VEC_NAME(elementwise_act_piece)(ELEMENTWISE_SILU, x, up, y, n); break;
-        case ELEMENTWISE_GELU_TANH: VEC_NAME(elementwise_act_piece)(ELEMENTWISE_GELU_TANH, x, up, y, n); break;
+        case ELEMENTWISE_GELU_TANH:
+            VEC_NAME(elementwise_act_piece)(ELEMENTWISE_GELU_TANH, x, up, y, n);
+            break;
         case ELEMENTWISE_GELU_ERF: VEC_NAME(elementwise_act_piece)(ELEMENTWISE_GELU_ERF, x, up, y, n); break;
         case ELEMENTWISE_RELU: VEC_NAME(elementwise_act_piece)(ELEMENTWISE_RELU, x, up, y, n); break;
         case ELEMENTWISE_RELU2: VEC_NAME(elementwise_act_piece)(ELEMENTWISE_RELU2, x, up, y, n); break;
@@ -141,9 +149,11 @@ static void VEC_NAME(elementwise_gather)(const void *params, const struct extent
     for (; s.at < s.end; s.at++) {
         int64_t r;
         int32_t c, n = VEC_NAME(elementwise_where)(p, &s, &r, &c);
-        memcpy((float *)p->y + r * p->y_stride + c, (const float *)p->x + index[r] * p->x_stride + c, (size_t)n * sizeof(float));
+        memcpy((float *)p->y + r * p->y_stride + c, (const float *)p->x + index[r] * p->x_stride + c,
+               (size_t)n * sizeof(float));
     }
 }
 
-const struct elementwise_kernels VEC_NAME(elementwise_kernels) = {VEC_NAME(elementwise_act), VEC_NAME(elementwise_softcap),
-                                                                  VEC_NAME(elementwise_add), VEC_NAME(elementwise_gather)};
+const struct elementwise_kernels VEC_NAME(elementwise_kernels) = {
+    VEC_NAME(elementwise_act), VEC_NAME(elementwise_softcap), VEC_NAME(elementwise_add),
+    VEC_NAME(elementwise_gather)};

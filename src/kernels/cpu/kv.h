@@ -1,4 +1,5 @@
-/* Keys and values into and out of blocks of 16 tokens (kv_layout.h). Each function exists once an instruction set. */
+/* Keys and values into and out of blocks of 16 tokens (kv_layout.h). Each function exists once an instruction
+ * set. */
 #ifndef ROSE_KERNELS_CPU_KV_H
 #define ROSE_KERNELS_CPU_KV_H
 

@@ -14,8 +14,8 @@
  *     BF16       [d/2][16][2]  pairs of dims (dpbf16, AMX) [8][e][2]  pairs of tokens
  *     Q8_0       int8 [d][16], f16 scale [ceil(d/32)][16]  int8 [16][e], f16 scale [16][ceil(e/32)]
  *
- * Q8_0 here: 32 dims of one token share a scale max|x| / 127; a last group of fewer dims is as good as a whole one, so any
- * even head_dim works.
+ * Q8_0 here: 32 dims of one token share a scale max|x| / 127; a last group of fewer dims is as good as a
+ * whole one, so any even head_dim works.
  */
 #ifndef ROSE_KERNELS_CPU_KV_LAYOUT_H
 #define ROSE_KERNELS_CPU_KV_LAYOUT_H
@@ -54,8 +54,9 @@ struct kv_layout {
     size_t page_bytes, layer_offset, head_bytes, block_bytes, value_offset; /* V within a block */
 };
 
-static inline struct kv_layout kv_layout_make(enum dtype t, int32_t page_tokens, size_t page_bytes, int32_t layer,
-                                              int32_t kv_heads, int32_t head_dim, int32_t value_dim)
+static inline struct kv_layout kv_layout_make(enum dtype t, int32_t page_tokens, size_t page_bytes,
+                                              int32_t layer, int32_t kv_heads, int32_t head_dim,
+                                              int32_t value_dim)
 {
     struct kv_layout l = {.dtype = t, .page_tokens = page_tokens, .page_bytes = page_bytes};
     l.block_bytes = kv_layout_block(t, head_dim, value_dim);

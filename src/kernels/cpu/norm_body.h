@@ -47,20 +47,22 @@ static void VEC_NAME(norm_row)(const struct norm_params *p, int64_t r)
     if (p->add) {
         const float *add = (const float *)p->add + r * p->add_stride;
         for (int32_t i = 0; i < whole; i += VL) vstore(x + i, vload(x + i) + vload(add + i));
-        if (whole < n) vstore_n(x + whole, vload_n(x + whole, n - whole) + vload_n(add + whole, n - whole), n - whole);
+        if (whole < n)
+            vstore_n(x + whole, vload_n(x + whole, n - whole) + vload_n(add + whole, n - whole), n - whole);
     }
     float mean = p->kind == NORM_LAYER ? VEC_NAME(norm_sum)(x, n) / (float)n : 0.0f;
     float inv = 1.0f / sqrtf(VEC_NAME(norm_squares)(x, n, mean) / (float)n + p->eps);
     vf vmean = vset1(mean), vinv = vset1(inv), zero = vset1(0);
     for (int32_t i = 0; i < whole; i += VL) {
-        vf v = VEC_NAME(norm_apply)(p, vload(x + i), vmean, vinv, w ? vload(w + i) : zero, b ? vload(b + i) : zero);
+        vf v = VEC_NAME(norm_apply)(p, vload(x + i), vmean, vinv, w ? vload(w + i) : zero,
+                                    b ? vload(b + i) : zero);
         if (p->accumulate) v = v + vload(y + i);
         vstore(y + i, v);
     }
     if (whole < n) {
         int left = n - whole;
-        vf v = VEC_NAME(norm_apply)(p, vload_n(x + whole, left), vmean, vinv, w ? vload_n(w + whole, left) : zero,
-                                    b ? vload_n(b + whole, left) : zero);
+        vf v = VEC_NAME(norm_apply)(p, vload_n(x + whole, left), vmean, vinv,
+                                    w ? vload_n(w + whole, left) : zero, b ? vload_n(b + whole, left) : zero);
         if (p->accumulate) v = v + vload_n(y + whole, left);
         vstore_n(y + whole, v, left);
     }

@@ -3,8 +3,9 @@
 #include "kernels/cpu/kv.h"
 #include "kernels/cpu/qk.h"
 
-/* cos and sin of n angles position * inv_freq, rounded to float32 before the turn as the reference implementations do.
- * x = j pi/2 + r with pi/2 in three parts; each product is exact inside a fused multiply-add for |j| < 2^22. */
+/* cos and sin of n angles position * inv_freq, rounded to float32 before the turn as the reference
+ * implementations do. x = j pi/2 + r with pi/2 in three parts; each product is exact inside a fused
+ * multiply-add for |j| < 2^22. */
 VEC_INLINE void VEC_NAME(qk_sincos)(vf x, vf *sine, vf *cosine)
 {
     vf j = vround(x * vset1(0.636619772f));
@@ -39,7 +40,8 @@ enum { VEC_NAME(FAST_ANGLES) = 0 }; /* the reduction needs fused multiply-adds *
 #endif
 
 /* Tables for the row: HALF: cos[n], sin[n]. PAIRS: cos and sin twice each, sin with signs -, +. */
-static void VEC_NAME(qk_angles)(const struct qk_params *p, float position, const float *inv_freq, float *c, float *s)
+static void VEC_NAME(qk_angles)(const struct qk_params *p, float position, const float *inv_freq, float *c,
+                                float *s)
 {
     int32_t n = p->rotary_dim / 2;
     float top = 0;
@@ -82,7 +84,8 @@ static void VEC_NAME(qk_turn)(const struct qk_params *p, float *x, const float *
     int32_t h = n / 2;
     for (int32_t i = 0; i < h; i += VL) {
         int left = h - i < VL ? h - i : VL;
-        vf a = vload_n(x + i, left), b = vload_n(x + h + i, left), co = vload_n(c + i, left), si = vload_n(s + i, left);
+        vf a = vload_n(x + i, left), b = vload_n(x + h + i, left), co = vload_n(c + i, left),
+           si = vload_n(s + i, left);
         vstore_n(x + i, vfma(a, co, (vset1(0) - b) * si), left);
         vstore_n(x + h + i, vfma(b, co, a * si), left);
     }
@@ -99,18 +102,20 @@ static void VEC_NAME(qk_norm)(const struct qk_params *p, float *x, const float *
     vf inv = vset1(1.0f / sqrtf(vsum(acc) / (float)n + p->norm_eps));
     for (int32_t i = 0; i < n; i += VL) {
         int left = n - i < VL ? n - i : VL;
-        vstore_n(x + i, vload_n(x + i, left) * inv * (vload_n(weight + i, left) + vset1(p->norm_offset)), left);
+        vstore_n(x + i, vload_n(x + i, left) * inv * (vload_n(weight + i, left) + vset1(p->norm_offset)),
+                 left);
     }
 }
 
-static void VEC_NAME(qk_heads)(const struct qk_params *p, float *x, const float *weight, int32_t heads, const float *c,
-                               const float *s)
+static void VEC_NAME(qk_heads)(const struct qk_params *p, float *x, const float *weight, int32_t heads,
+                               const float *c, const float *s)
 {
     int32_t d = p->head_dim;
     for (int step = 0; step < 2; step++) {
         if ((step == 0) == !p->norm_after_rope) {
             if (weight && p->norm_full) VEC_NAME(qk_norm)(p, x, weight, heads * d);
-            for (int32_t h = 0; weight && !p->norm_full && h < heads; h++) VEC_NAME(qk_norm)(p, x + h * d, weight, d);
+            for (int32_t h = 0; weight && !p->norm_full && h < heads; h++)
+                VEC_NAME(qk_norm)(p, x + h * d, weight, d);
         } else if (p->rope != QK_ROPE_NONE) {
             for (int32_t h = 0; h < heads; h++) VEC_NAME(qk_turn)(p, x + h * d, c, s);
         }
@@ -123,7 +128,8 @@ static void VEC_NAME(qk_row)(const struct qk_params *p, const struct kv_layout *
     if (p->rope != QK_ROPE_NONE) {
         const float *freq = p->inv_freq;
         if (p->seq_inv_freq)
-            freq = (const float *)p->seq_inv_freq + (int64_t)((const int32_t *)p->row_seq)[r] * (p->rotary_dim / 2);
+            freq = (const float *)p->seq_inv_freq +
+                   (int64_t)((const int32_t *)p->row_seq)[r] * (p->rotary_dim / 2);
         VEC_NAME(qk_angles)(p, (float)((const int32_t *)p->positions)[r], freq, c, s);
     }
     if (p->q) VEC_NAME(qk_heads)(p, (float *)p->q + r * p->q_stride, p->q_norm, p->heads, c, s);
@@ -142,8 +148,9 @@ static void VEC_NAME(qk_row)(const struct qk_params *p, const struct kv_layout *
     for (int32_t h = 0; h < p->kv_heads; h++) {
         uint8_t *block = (uint8_t *)p->pool + kv_layout_at(l, page, h, offset);
         VEC_NAME(kv_kernels).store_k(l->dtype, block, offset % KV_BLOCK, k + h * p->head_dim, p->head_dim);
-        VEC_NAME(kv_kernels).store_v(l->dtype, block + l->value_offset, offset % KV_BLOCK,
-                                     (const float *)p->v + r * p->v_stride + h * p->value_dim, p->value_dim);
+        VEC_NAME(kv_kernels)
+            .store_v(l->dtype, block + l->value_offset, offset % KV_BLOCK,
+                     (const float *)p->v + r * p->v_stride + h * p->value_dim, p->value_dim);
     }
 }
 
@@ -153,8 +160,8 @@ void VEC_NAME(qk_rows)(const void *params, const struct extents *extents, struct
     const struct qk_params *p = params;
     struct kv_layout l = {0};
     if (p->write)
-        l = kv_layout_make((enum dtype)p->cache_dtype, p->page_tokens, (size_t)p->page_bytes, p->layer, p->kv_heads, p->head_dim,
-                           p->value_dim);
+        l = kv_layout_make((enum dtype)p->cache_dtype, p->page_tokens, (size_t)p->page_bytes, p->layer,
+                           p->kv_heads, p->head_dim, p->value_dim);
     size_t rows = (size_t)extents->n[EXTENT_ROWS], begin, end;
     worker_range(w, rows, rows >= 64 * (size_t)w->count ? KV_BLOCK : 1, &begin, &end);
     for (size_t r = begin; r < end; r++) VEC_NAME(qk_row)(p, &l, (int64_t)r, w->scratch);

@@ -1,5 +1,6 @@
-/* Sampling of rows of logits (meaning: params/sample.h). Two phases: workers share chunks of all rows to find block
- * maxima and the sum of the softmax; then each row is finished by one worker. Nothing is sorted but what is kept. */
+/* Sampling of rows of logits (meaning: params/sample.h). Two phases: workers share chunks of all rows to find
+ * block maxima and the sum of the softmax; then each row is finished by one worker. Nothing is sorted but
+ * what is kept. */
 #include "kernels/cpu/sample.h"
 
 #include <float.h>
@@ -10,10 +11,12 @@
 
 void sample_philox(uint64_t seed, uint64_t counter, uint32_t out[4])
 {
-    uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}, k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    uint32_t c[4] = {(uint32_t)counter, (uint32_t)(counter >> 32), 0, 0}, k0 = (uint32_t)seed,
+             k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
+        uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1,
+                            (uint32_t)a};
         memcpy(c, next, sizeof c);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
@@ -21,17 +24,27 @@ void sample_philox(uint64_t seed, uint64_t counter, uint32_t out[4])
     memcpy(out, c, sizeof c);
 }
 
-static int32_t blocks_of(int32_t vocabulary) { return (vocabulary + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK; }
-static int32_t chunks_of(int32_t vocabulary) { return (vocabulary + SAMPLE_CHUNK - 1) / SAMPLE_CHUNK; }
+static int32_t blocks_of(int32_t vocabulary)
+{
+    return (vocabulary + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
+}
+static int32_t chunks_of(int32_t vocabulary)
+{
+    return (vocabulary + SAMPLE_CHUNK - 1) / SAMPLE_CHUNK;
+}
 
-int64_t sample_work(int32_t vocabulary) { return blocks_of(vocabulary) + 2 * (int64_t)chunks_of(vocabulary); }
+int64_t sample_work(int32_t vocabulary)
+{
+    return blocks_of(vocabulary) + 2 * (int64_t)chunks_of(vocabulary);
+}
 
-/* Scratch: candidates, a copy of the raw logits, a copy of the blocks' maxima or sums. A block's worth of candidates more,
- * because collect writes one past the last it keeps. */
+/* Scratch: candidates, a copy of the raw logits, a copy of the blocks' maxima or sums. A block's worth of
+ * candidates more, because collect writes one past the last it keeps. */
 size_t sample_scratch(int32_t vocabulary)
 {
     size_t v = (size_t)vocabulary;
-    return (v + SAMPLE_BLOCK) * sizeof(struct sample_candidate) + v * sizeof(float) + (size_t)blocks_of(vocabulary) * sizeof(float);
+    return (v + SAMPLE_BLOCK) * sizeof(struct sample_candidate) + v * sizeof(float) +
+           (size_t)blocks_of(vocabulary) * sizeof(float);
 }
 
 /* One row under way. */
@@ -39,15 +52,19 @@ struct draw {
     const struct sample_kernels *f;
     const struct sample_params *p;
     const struct sample_row *row;
-    float *x, *maxima;                  /* logits, [blocks] */
+    float *x, *maxima;                   /* logits, [blocks] */
     struct sample_candidate *candidates; /* [vocabulary + 1 block] */
-    float *raw, *sums;                  /* scratch: raw logits (raw_kept), [blocks] */
+    float *raw, *sums;                   /* scratch: raw logits (raw_kept), [blocks] */
     bool raw_kept;
 };
 
-static float raw_of(const struct draw *d, int32_t token) { return d->raw_kept ? d->raw[token] : d->x[token]; }
+static float raw_of(const struct draw *d, int32_t token)
+{
+    return d->raw_kept ? d->raw[token] : d->x[token];
+}
 
-/* --- order: larger values first, of equals the lower token ------------------------------------------------------- */
+/* --- order: larger values first, of equals the lower token
+ * ------------------------------------------------------- */
 
 static bool before(struct sample_candidate a, struct sample_candidate b)
 {
@@ -67,8 +84,8 @@ static void insertion_sort(struct sample_candidate *c, int32_t n)
         for (int32_t j = i; j > 0 && before(c[j], c[j - 1]); j--) swap_at(c, j, j - 1);
 }
 
-/* Partition by a pivot chosen among three fixed places; returns the pivot's final index. Any order of input costs linear
- * time on average; equal keys do not exist because tokens differ. */
+/* Partition by a pivot chosen among three fixed places; returns the pivot's final index. Any order of input
+ * costs linear time on average; equal keys do not exist because tokens differ. */
 static int32_t partition(struct sample_candidate *c, int32_t n)
 {
     int32_t a = n / 4, b = n / 2, e = n - 1 - n / 4;
@@ -103,7 +120,8 @@ static void select_first(struct sample_candidate *c, int32_t n, int32_t k)
     }
 }
 
-/* How many of c[n], in order, it takes until their values add up to `need`; they become the first ones. At least 1. */
+/* How many of c[n], in order, it takes until their values add up to `need`; they become the first ones. At
+ * least 1. */
 static int32_t select_share(struct sample_candidate *c, int32_t n, double need)
 {
     int32_t taken = 0;
@@ -129,7 +147,8 @@ static int32_t select_share(struct sample_candidate *c, int32_t n, double need)
     return taken + n;
 }
 
-/* --- searches ----------------------------------------------------------------------------------------------------- */
+/* --- searches
+ * ----------------------------------------------------------------------------------------------------- */
 
 static int32_t collect(const struct draw *d, float least)
 {
@@ -137,13 +156,14 @@ static int32_t collect(const struct draw *d, float least)
     for (int32_t b = 0; b < blocks_of(v); b++) {
         if (!(d->maxima[b] >= least)) continue;
         int32_t first = b * SAMPLE_BLOCK;
-        count += d->f->collect(d->x + first, ROSE_MIN(v - first, SAMPLE_BLOCK), first, least, d->candidates + count);
+        count += d->f->collect(d->x + first, ROSE_MIN(v - first, SAMPLE_BLOCK), first, least,
+                               d->candidates + count);
     }
     return count;
 }
 
-/* The k largest logits become the first candidates; returns how many (fewer when most are banned). The k-th largest block
- * maximum is a bound that at least k logits reach. */
+/* The k largest logits become the first candidates; returns how many (fewer when most are banned). The k-th
+ * largest block maximum is a bound that at least k logits reach. */
 static int32_t top_k(const struct draw *d, int32_t k)
 {
     int32_t blocks = blocks_of(d->p->vocabulary);
@@ -180,7 +200,8 @@ static int32_t first_of(const struct draw *d, float top)
     return -1;
 }
 
-/* --- log-probabilities -------------------------------------------------------------------------------------------- */
+/* --- log-probabilities
+ * -------------------------------------------------------------------------------------------- */
 
 /* log of the sum of exp of the raw logits, chunks in order. */
 static double log_sum(const struct draw *d)
@@ -206,7 +227,8 @@ static void write_top(const struct draw *d, double lse, struct sample_output *ou
     }
 }
 
-/* --- edits, penalties, mask ----------------------------------------------------------------------------------------- */
+/* --- edits, penalties, mask
+ * ----------------------------------------------------------------------------------------- */
 
 static void set_logit(const struct draw *d, int32_t token, float value)
 {
@@ -218,7 +240,8 @@ static void set_logit(const struct draw *d, int32_t token, float value)
 static void apply_edits(const struct draw *d)
 {
     const struct sample_edit *edits = d->p->edits;
-    int32_t begin = ROSE_MAX(d->row->edits_begin, 0), end = ROSE_MIN((int64_t)begin + d->row->edits_count, d->p->edits_max);
+    int32_t begin = ROSE_MAX(d->row->edits_begin, 0),
+            end = ROSE_MIN((int64_t)begin + d->row->edits_count, d->p->edits_max);
     for (int32_t i = begin; edits && i < end; i++) {
         int32_t t = edits[i].token;
         if (t >= 0 && t < d->p->vocabulary) set_logit(d, t, d->x[t] + edits[i].bias);
@@ -228,7 +251,8 @@ static void apply_edits(const struct draw *d)
 static bool has_penalty(const struct draw *d)
 {
     const struct sample_row *r = d->row;
-    return d->p->history && r->slot >= 0 && r->slot < d->p->slots && (r->repetition != 1.0f || r->presence != 0 || r->frequency != 0);
+    return d->p->history && r->slot >= 0 && r->slot < d->p->slots &&
+           (r->repetition != 1.0f || r->presence != 0 || r->frequency != 0);
 }
 
 /* counts[t]: bit 0: t occurs in prompt or answer; the rest: how often in the answer. */
@@ -236,13 +260,15 @@ static void apply_penalties(const struct draw *d)
 {
     const struct sample_row *r = d->row;
     const int32_t *history = (const int32_t *)d->p->history + (int64_t)r->slot * d->p->history_stride;
-    int32_t n = ((const int32_t *)d->p->history_length)[r->slot], prompt = ((const int32_t *)d->p->prompt_length)[r->slot];
+    int32_t n = ((const int32_t *)d->p->history_length)[r->slot],
+            prompt = ((const int32_t *)d->p->prompt_length)[r->slot];
     int32_t v = d->p->vocabulary;
     uint32_t *counts = (uint32_t *)(void *)d->candidates;
     n = (int32_t)ROSE_MIN((int64_t)n, d->p->history_stride);
     memset(counts, 0, (size_t)v * sizeof *counts);
     for (int32_t i = 0; i < n; i++)
-        if (history[i] >= 0 && history[i] < v) counts[history[i]] = (counts[history[i]] + (i >= prompt ? 2 : 0)) | 1;
+        if (history[i] >= 0 && history[i] < v)
+            counts[history[i]] = (counts[history[i]] + (i >= prompt ? 2 : 0)) | 1;
     for (int32_t i = 0; i < n; i++) {
         int32_t t = history[i];
         if (t < 0 || t >= v || !counts[t]) continue;
@@ -272,7 +298,8 @@ static void apply_mask(const struct draw *d)
     }
 }
 
-/* --- the draw ------------------------------------------------------------------------------------------------------- */
+/* --- the draw
+ * ------------------------------------------------------------------------------------------------------- */
 
 static double uniform(const struct sample_row *r)
 {
@@ -308,8 +335,8 @@ static int32_t draw_all(const struct draw *d, float top, float inverse)
     return last;
 }
 
-/* By cumulative weight in falling order, of equals the lower token first, which is the order of the CUDA kernel too: the
- * same seed gives the same token on both. */
+/* By cumulative weight in falling order, of equals the lower token first, which is the order of the CUDA
+ * kernel too: the same seed gives the same token on both. */
 static int32_t draw_candidates(const struct draw *d, int32_t n)
 {
     double total = 0;
@@ -350,7 +377,7 @@ static int32_t draw_token(const struct draw *d)
     if (!(r->temperature >= 1e-5f) || top == INFINITY) return first_of(d, top);
     float inverse = 1.0f / r->temperature;
     int32_t v = d->p->vocabulary, n;
-    bool share = r->top_p < 1.0f, least = r->min_p > 0;
+    bool share = r->top_p<1.0f, least = r->min_p> 0;
     if (r->top_k > 0 && r->top_k < v) {
         n = top_k(d, r->top_k);
         d->f->weights(d->candidates, n, top, inverse);
@@ -361,7 +388,8 @@ static int32_t draw_token(const struct draw *d)
         n = candidates_of_share(d, top, inverse);
     } else if (least) {
         float bound = top + logf(r->min_p) / inverse;
-        n = collect(d, (bound < top ? bound : top) - 1e-3f / inverse); /* a little more than needed, cut below */
+        n = collect(d,
+                    (bound < top ? bound : top) - 1e-3f / inverse); /* a little more than needed, cut below */
         d->f->weights(d->candidates, n, top, inverse);
     } else {
         return draw_all(d, top, inverse);
@@ -369,13 +397,16 @@ static int32_t draw_token(const struct draw *d)
     if (least) {
         int32_t kept = 0;
         for (int32_t i = 0; i < n; i++)
-            if (d->candidates[i].value >= r->min_p || d->candidates[i].value == 1.0f) d->candidates[kept++] = d->candidates[i];
+            if (d->candidates[i].value >= r->min_p || d->candidates[i].value == 1.0f)
+                d->candidates[kept++] = d->candidates[i];
         n = kept;
     }
     return draw_candidates(d, n);
 }
 
-/* --- rows --------------------------------------------------------------------------------------------------------- */
+/* --- rows
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void append(const struct sample_params *p, const struct sample_row *r, int32_t token)
 {
@@ -386,7 +417,8 @@ static void append(const struct sample_params *p, const struct sample_row *r, in
         ((int32_t *)p->history)[(int64_t)r->slot * p->history_stride + (*length)++] = token;
 }
 
-static void finish_row(const struct sample_kernels *f, const struct sample_params *p, int64_t r, char *scratch)
+static void finish_row(const struct sample_kernels *f, const struct sample_params *p, int64_t r,
+                       char *scratch)
 {
     int32_t v = p->vocabulary;
     struct draw d = {.f = f, .p = p, .row = (const struct sample_row *)p->rows + r};
@@ -429,7 +461,8 @@ void sample_cpu(const void *params, const struct extents *extents, struct worker
     size_t rows = (size_t)extents->n[EXTENT_SAMPLES], chunks = (size_t)chunks_of(p->vocabulary), begin, end;
     while (worker_next(w, rows * chunks, 1, &begin, &end)) {
         int64_t r = (int64_t)(begin / chunks);
-        int32_t c = (int32_t)(begin % chunks), first = c * SAMPLE_CHUNK, n = ROSE_MIN(p->vocabulary - first, SAMPLE_CHUNK);
+        int32_t c = (int32_t)(begin % chunks), first = c * SAMPLE_CHUNK,
+                n = ROSE_MIN(p->vocabulary - first, SAMPLE_CHUNK);
         const float *x = (const float *)p->logits + r * p->logits_stride + first;
         float *maxima = (float *)p->work + r * p->work_stride, *mine = maxima + first / SAMPLE_BLOCK;
         f->maxima(x, n, mine);

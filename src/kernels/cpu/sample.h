@@ -1,4 +1,5 @@
-/* CPU kernel of op_sample. sample.c is the logic, sample_body.h the sweeps over a vocabulary, once an instruction set. */
+/* CPU kernel of op_sample. sample.c is the logic, sample_body.h the sweeps over a vocabulary, once an
+ * instruction set. */
 #ifndef ROSE_KERNELS_CPU_SAMPLE_H
 #define ROSE_KERNELS_CPU_SAMPLE_H
 
@@ -26,7 +27,8 @@ struct sample_kernels {
     void (*block_sums)(const float *x, int32_t n, float top, float inverse_temperature, float *out);
     /* value = exp((value - top) * inverse_temperature) */
     void (*weights)(struct sample_candidate *c, int32_t n, float top, float inverse_temperature);
-    /* Appends the tokens of one block of n logits with x >= least; first is the block's first token. Returns how many. */
+    /* Appends the tokens of one block of n logits with x >= least; first is the block's first token. Returns
+     * how many. */
     int32_t (*collect)(const float *x, int32_t n, int32_t first, float least, struct sample_candidate *out);
 };
 

@@ -37,21 +37,22 @@ static float VEC_NAME(sample_sum_exp)(const float *x, int32_t n, float top)
     return vsum(s + s2);
 }
 
-static void VEC_NAME(sample_block_sums)(const float *x, int32_t n, float top, float inverse_temperature, float *out)
+static void VEC_NAME(sample_block_sums)(const float *x, int32_t n, float top, float inverse_temperature,
+                                        float *out)
 {
     vf t = vset1(top), scale = vset1(inverse_temperature * SAMPLE_LOG2_E);
     for (int32_t b = 0; b < n; b += SAMPLE_BLOCK) {
         vf s = vset1(0);
-        if (b + SAMPLE_BLOCK <= n)
-            VEC_UNROLL
-            for (int i = 0; i < SAMPLE_BLOCK; i += VL) s = s + vexp2((vload(x + b + i) - t) * scale);
-        else
-            for (int32_t i = b; i < n; i += VL) s = s + VEC_NAME(sample_exp)(x + i, n - i < VL ? n - i : VL, t, scale);
+        if (b + SAMPLE_BLOCK <= n) VEC_UNROLL
+        for (int i = 0; i < SAMPLE_BLOCK; i += VL) s = s + vexp2((vload(x + b + i) - t) * scale);
+        else for (int32_t i = b; i < n; i += VL) s =
+            s + VEC_NAME(sample_exp)(x + i, n - i < VL ? n - i : VL, t, scale);
         out[b / SAMPLE_BLOCK] = vsum(s);
     }
 }
 
-static void VEC_NAME(sample_weights)(struct sample_candidate *c, int32_t n, float top, float inverse_temperature)
+static void VEC_NAME(sample_weights)(struct sample_candidate *c, int32_t n, float top,
+                                     float inverse_temperature)
 {
     float x[VL];
     for (int32_t i = 0; i < n; i += VL) {
@@ -63,7 +64,8 @@ static void VEC_NAME(sample_weights)(struct sample_candidate *c, int32_t n, floa
     }
 }
 
-static int32_t VEC_NAME(sample_collect)(const float *x, int32_t n, int32_t first, float least, struct sample_candidate *out)
+static int32_t VEC_NAME(sample_collect)(const float *x, int32_t n, int32_t first, float least,
+                                        struct sample_candidate *out)
 {
     int32_t count = 0, i = 0;
     vf bound = vset1(least);
@@ -77,5 +79,6 @@ static int32_t VEC_NAME(sample_collect)(const float *x, int32_t n, int32_t first
     return count;
 }
 
-const struct sample_kernels VEC_NAME(sample_kernels) = {VEC_NAME(sample_maxima), VEC_NAME(sample_sum_exp), VEC_NAME(sample_block_sums),
-                                                        VEC_NAME(sample_weights), VEC_NAME(sample_collect)};
+const struct sample_kernels VEC_NAME(sample_kernels) = {VEC_NAME(sample_maxima), VEC_NAME(sample_sum_exp),
+                                                        VEC_NAME(sample_block_sums), VEC_NAME(sample_weights),
+                                                        VEC_NAME(sample_collect)};

@@ -14,13 +14,13 @@ enum {
     ELEMENTWISE_RELU2,
 };
 
-/* act: y = f(x) or f(x) * up. softcap: y = cap * tanh(scale * x / cap), cap 0: scale * x. add: y += scale * x.
- * gather: y[r] = x[index[r]]. */
+/* act: y = f(x) or f(x) * up. softcap: y = cap * tanh(scale * x / cap), cap 0: scale * x. add: y += scale *
+ * x. gather: y[r] = x[index[r]]. */
 struct elementwise_params {
-    const void *x;  /* [rows, cols] */
-    const void *up; /* act: [rows, cols] or NULL */
-    void *y;        /* [rows, cols] */
-    const void *index; /* gather: i32 [rows] */
+    const void *x;                         /* [rows, cols] */
+    const void *up;                        /* act: [rows, cols] or NULL */
+    void *y;                               /* [rows, cols] */
+    const void *index;                     /* gather: i32 [rows] */
     int64_t x_stride, up_stride, y_stride; /* elements */
     int32_t cols, rows_extent;
     int32_t activation; /* ELEMENTWISE_* */
