@@ -20,7 +20,9 @@ enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct dev
      * blocks that draw overlap those that read. */
     int32_t tiles = tiles_of(s), most = (tiles + WARPS - 1) / WARPS;
     int64_t want = (4 * (int64_t)d->units * RESIDENT + s->rows - 1) / s->rows;
-    *blocks = (int32_t)ROSE_MAX(1, ROSE_MIN(most, want));
+    want = ROSE_MAX(1, ROSE_MIN(most, want));
+    int64_t share = ((tiles + want - 1) / want + WARPS - 1) / WARPS * WARPS; /* whole rounds of the block's warps */
+    *blocks = (int32_t)((tiles + share - 1) / share);
     *out = (struct plan){.kernel = "sample", .rows = s->rows, .times = *blocks, .per = 1};
     plan_int(out, "VOCAB", s->vocabulary);
     plan_int(out, "BF16", s->bf16);

@@ -90,7 +90,7 @@ DEVICE void load(const struct source *s, uint32_t token, uint32_t each, float *v
             if (token + i < VOCAB) v[i] = at(s, token + i);
         }
     }
-    UNROLL for (uint32_t i = 0; i < each; i++) v[i] = v[i] == v[i] ? v[i] : -INF_F32;
+    UNROLL for (uint32_t i = 0; i < each; i++) v[i] = max_f32(v[i], -INF_F32);
 }
 
 /* ---- block-wide sums ------------------------------------------------------------------------------------------------- */
@@ -220,12 +220,12 @@ DEVICE void count_history(const struct sample_params *p, const struct sample_row
     block_sync();
 }
 /* Writes the changed logits of tiles [first, last) to x and their numbers to stats. */
-DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *r, const struct source *raw, float *x, float *stats,
+DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *r, const void *logits, float *x, float *stats,
                         uint32_t first, uint32_t last, bool warm, float scale, uint32_t *counts)
 {
     bool edits = p->edits && r->edits_count > 0, penalty = has_penalty(p, r), masked = has_mask(p, r);
     const uint32_t *mask = (const uint32_t *)p->mask + (masked ? (int64_t)r->mask_row * p->mask_stride : 0);
-    struct source changed = {x, stats, false, false};
+    struct source changed = {x, stats, false, false}, given = {logits, stats, BF16, true}, *raw = &given;
     for (uint32_t from = first; from < last; from += GROUP / TILE) {
         int32_t begin = (int32_t)(from * TILE), end = (int32_t)min_u32(min_u32(last, from + GROUP / TILE) * TILE, VOCAB);
         if (penalty) count_history(p, r, counts, begin, end);
@@ -536,12 +536,20 @@ DEVICE bool in_range(const struct range *g, uint32_t key)
     return key >= LEAST_KEY && (g->distance || (key >= g->low && key <= g->high));
 }
 
-/* Histogram of the range: masses in pool[0, BINS), counts after them. */
-DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, const struct range *g, float top, float scale)
+/* A thread's share of a histogram: its own consecutive bins. */
+#define SHARE (BINS / THREADS)
+struct bins {
+    uint64_t mass[SHARE];
+    uint32_t count[SHARE];
+};
+
+/* Histogram of the range, in the pool and then in `own`. Masses are summed as two words with the carry between them: 64-bit
+ * atomics on shared memory would be loops. */
+DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, const struct range *g, float top, float scale, struct bins *own)
 {
-    uint32_t *count = (uint32_t *)(m->pool + BINS);
+    uint32_t *low = (uint32_t *)m->pool, *high = low + BINS, *count = high + BINS, from = thread_x() * SHARE;
     block_sync();
-    for (uint32_t i = thread_x(); i < BINS; i += THREADS) m->pool[i] = 0, count[i] = 0;
+    UNROLL_N(1) for (uint32_t i = thread_x(); i < 3 * BINS; i += THREADS) low[i] = 0;
     block_sync();
     for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
         float v[BATCH];
@@ -551,25 +559,32 @@ DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, cons
             uint32_t key = key_of(v[i]);
             if (!in_range(g, key)) continue;
             uint32_t bin = bin_of(g, v[i], key, top, scale * 44.0f); /* 64 bins a nat */
-            red_add_u64(relaxed, cta, &m->pool[bin], fixed_of(weight_of(v[i], top, scale)));
+            uint64_t w = fixed_of(weight_of(v[i], top, scale));
+            uint32_t old = atom_add_u32(relaxed, cta, &low[bin], (uint32_t)w);
+            red_add_u32(relaxed, cta, &high[bin], (uint32_t)(w >> 32) + (old + (uint32_t)w < old));
             red_add_u32(relaxed, cta, &count[bin], 1);
         }
     }
     block_sync();
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++)
+    {
+        own->mass[i] = (uint64_t)high[from + i] << 32 | low[from + i];
+        own->count[i] = count[from + i];
+    }
 }
 /* The bin in which the count or mass reaches `want`; what lies before is added to *count and *mass. Returns the bin's count. */
-DEVICE_CALL uint32_t cross(const struct scratch *m, bool by_count, uint64_t want, uint64_t *count, uint64_t *mass, uint32_t *bin)
+DEVICE_CALL uint32_t cross(const struct scratch *m, const struct bins *own, bool by_count, uint64_t want, uint64_t *count, uint64_t *mass, uint32_t *bin)
 {
-    const uint32_t *counts = (const uint32_t *)(m->pool + BINS);
-    uint32_t from = thread_x() * (BINS / THREADS), to = from + BINS / THREADS;
     uint64_t c = 0, w = 0, total;
-    UNROLL_N(1) for (uint32_t i = from; i < to; i++) c += counts[i], w += m->pool[i];
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) c += own->count[i], w += own->mass[i];
     c = *count + block_scan(m, c, &total);
     w = *mass + block_scan(m, w, &total);
-    UNROLL_N(1) for (uint32_t i = from; i < to; i++) {
-        uint64_t c2 = c + counts[i], w2 = w + m->pool[i];
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++)
+    {
+        uint64_t c2 = c + own->count[i], w2 = w + own->mass[i];
         if ((by_count ? c : w) < want && (by_count ? c2 : w2) >= want) {
-            m->word[W_FOUND] = i;
+            m->word[W_FOUND] = thread_x() * SHARE + i;
+            m->word[W_SPARE] = own->count[i];
             m->wide[0] = c;
             m->wide[1] = w;
         }
@@ -579,7 +594,7 @@ DEVICE_CALL uint32_t cross(const struct scratch *m, bool by_count, uint64_t want
     *bin = m->word[W_FOUND];
     *count = m->wide[0];
     *mass = m->wide[1];
-    return counts[*bin];
+    return m->word[W_SPARE];
 }
 /* Elements of a bin into the pool; the lowest and highest key. */
 DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const struct range *g, float top, float scale)
@@ -613,14 +628,16 @@ DEVICE void find_equal(const struct scratch *m, const struct source *s, uint32_t
     block_sync();
 }
 /* In the order of the sort: the element with which the count, or the mass, reaches `want` (at least 1, at most all). The
- * mass up to it goes to *upto. Returns it as a candidate. */
-DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, bool by_count, uint64_t want, float top, float scale, uint64_t *upto)
+ * mass up to it goes to *upto. Returns it as a candidate. `whole`: the row's histogram by distance. */
+DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, const struct bins *whole, bool by_count, uint64_t want, float top, float scale,
+                          uint64_t *upto)
 {
     struct range g = {true, 0, 0, 0, 0};
+    struct bins part;
     uint64_t count = 0, mass = 0;
     for (;;) {
-        histogram(m, s, &g, top, scale);
-        uint32_t n = cross(m, by_count, want, &count, &mass, &g.bin);
+        if (!g.distance) histogram(m, s, &g, top, scale, &part);
+        uint32_t n = cross(m, g.distance ? whole : &part, by_count, want, &count, &mass, &g.bin);
         if (!g.distance) {
             g.high -= g.bin << g.shift;
             g.low = max_u32(g.low, g.high - ((1u << g.shift) - 1));
@@ -659,34 +676,41 @@ DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, bool 
     *upto = m->wide[0];
     return m->wide[1];
 }
-/* The draw by prefixes: each filter shortens the mass from which the number is drawn. */
-DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row *r, const struct source *s, float top, float scale)
+/* Mass of the tokens that min_p keeps. */
+DEVICE_CALL uint64_t likely_mass(const struct scratch *m, const struct source *s, float min_p, float top, float scale)
 {
-    uint64_t all = 0, likely = 0, able = 0, total, reach, some;
+    uint64_t likely = 0, total;
     for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
         float v[BATCH];
         load_batch(s, t, v);
         UNROLL for (uint32_t i = 0; i < BATCH; i++)
         {
-            if (key_of(v[i]) < LEAST_KEY) continue;
-            float w = weight_of(v[i], top, scale);
-            able++;
-            all += fixed_of(w);
-            if (w >= r->min_p || w == 1.0f) likely += fixed_of(w);
+            float w = key_of(v[i]) < LEAST_KEY ? 0.0f : weight_of(v[i], top, scale);
+            if (w >= min_p || w == 1.0f) likely += fixed_of(w);
         }
     }
-    block_scan(m, all, &total);
-    block_scan(m, likely, &reach);
-    block_scan(m, able, &some);
+    block_scan(m, likely, &total);
+    return total;
+}
+/* The draw by prefixes: each filter shortens the mass from which the number is drawn. */
+DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row *r, const struct source *s, float top, float scale)
+{
+    struct range g = {true, 0, 0, 0, 0};
+    struct bins whole;
+    uint64_t count = 0, mass = 0, total, some, found = 0;
+    histogram(m, s, &g, top, scale, &whole);
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) count += whole.count[i], mass += whole.mass[i];
+    block_scan(m, count, &some);
+    block_scan(m, mass, &total);
+    uint64_t reach = r->min_p > 0.0f ? likely_mass(m, s, r->min_p, top, scale) : total;
     if (r->top_k > 0 && (uint64_t)(uint32_t)r->top_k < some) some = (uint32_t)r->top_k;
-    uint64_t found = 0;
     for (uint32_t step = 0; step < 3; step++) {
         bool by_count = step == 0;
         uint64_t want = by_count ? some : step == 1 ? share_of(r->top_p, total) : 0, upto;
         if (step == 0 && !(r->top_k > 0 && r->top_k < VOCAB)) continue;
         if (step == 1 && !(r->top_p < 1.0f)) continue;
         if (step == 2) want = place_of(r, reach < total ? reach : total) + 1;
-        found = find(m, s, by_count, want, top, scale, &upto);
+        found = find(m, s, &whole, by_count, want, top, scale, &upto);
         total = upto;
     }
     return token_of(found);
@@ -748,8 +772,11 @@ DEVICE_CALL void write_top(const struct scratch *m, const struct source *s, uint
             out->top_logprobs[thread_x()] = value_of((uint32_t)(c >> 32)) - top - log_sum;
         }
     } else { /* thousands of equal logits */
+        struct range g = {true, 0, 0, 0, 0};
+        struct bins whole;
+        histogram(m, s, &g, top, LOG2_E, &whole);
         for (n = 0; n < want; n++) {
-            uint64_t upto, c = find(m, s, true, n + 1, top, LOG2_E, &upto);
+            uint64_t upto, c = find(m, s, &whole, true, n + 1, top, LOG2_E, &upto);
             if (thread_x() == 0) {
                 out->top_ids[n] = (int32_t)token_of(c);
                 out->top_logprobs[n] = value_of((uint32_t)(c >> 32)) - top - log_sum;
@@ -806,7 +833,7 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
     const struct sample_row *row = (const struct sample_row *)p.rows + index;
     float *stats = (float *)p.work + (int64_t)index * p.work_stride;
     const char *logits = (const char *)p.logits + (int64_t)index * p.logits_stride * (BF16 ? 2 : 4);
-    struct source raw = {logits, stats, BF16, true}, drawn = raw;
+    struct source raw = {logits, stats, BF16, true};
     uint32_t first = part * TILES / blocks, last = (part + 1) * TILES / blocks;
     bool draws = row->given < 0, one = row->top_n >= 0, hot = draws && row->temperature >= 1e-5f, changed = false;
     bool some = row->top_k > 0 && row->top_k < VOCAB;
@@ -815,16 +842,12 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
 #if MODIFY
     changed = draws && ((p.edits && row->edits_count > 0) || has_penalty(&p, row) || has_mask(&p, row));
     float *x = stats + 2 * STATS;
-    if (changed) {
-        struct source s = {x, stats + STATS, false, false};
-        drawn = s;
-    }
 #endif
     if (one || (draws && !changed))
         for (uint32_t tile = first + warp_id(); tile < last; tile += WARPS)
             sweep(&raw, stats, tile, BF16 ? 8 : 4, one, warm && !changed, scale);
 #if MODIFY
-    if (changed) modify(&p, row, &raw, x, stats + STATS, first, last, warm, scale, (uint32_t *)pool);
+    if (changed) modify(&p, row, logits, x, stats + STATS, first, last, warm, scale, (uint32_t *)pool);
 #endif
     block_sync();
     if (thread_x() == 0) {
@@ -835,5 +858,12 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
     block_sync();
     if (!word[W_LAST]) return;
     struct scratch m = {pool, list, reduce, word, wide};
-    finish(&p, row, &m, &raw, &drawn, (struct sample_output *)p.output + index);
+    struct source given = {logits, stats, BF16, true}, drawn = given; /* raw stays in registers: nobody takes its address */
+#if MODIFY
+    if (changed) {
+        struct source s = {x, stats + STATS, false, false};
+        drawn = s;
+    }
+#endif
+    finish(&p, row, &m, &given, &drawn, (struct sample_output *)p.output + index);
 }
