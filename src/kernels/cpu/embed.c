@@ -10,7 +10,7 @@ void embed_run(const void *params, const struct extents *extents, struct worker 
     const struct embed_params *p = params;
     size_t k = (size_t)p->table.k, begin, end;
     worker_range(w, (size_t)ROSE_MAX(0, ROSE_MIN(extents->n[p->rows_extent], p->max_rows)), 1, &begin, &end);
-    float *row = (float *)p->work + (size_t)w->index * k;
+    float *row = p->accumulate ? (float *)p->work + (size_t)w->index * k : NULL; /* no work memory without accumulation */
     for (size_t r = begin; r < end; r++) {
         float *y = p->y + r * (size_t)p->y_stride;
         int64_t index = (int64_t)p->index[r] + p->index_offset;
