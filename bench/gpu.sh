@@ -1,7 +1,7 @@
 #!/bin/sh
 # Kernels on a GPU: checks, then measurements, into ${OUT:-bench/results}/h200.csv.
 #
-#   bench/gpu.sh [--sweep] [--no-torch]
+#   bench/gpu.sh [--no-sweep] [--no-torch]
 #
 # The programs are built beforehand, where there is a compiler (make BUILD=build-gpu gpu-programs); NVRTC compiles the kernels here.
 # They are $BUILD/tests/gpu/gpu_ops and $BUILD/bench/gpu_ops and need nothing else. BUILD= names another build directory.
@@ -9,12 +9,12 @@ set -u
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build-gpu}
 OUT=${OUT:-bench/results}
-sweep= torch=yes rc=0
+sweep=--sweep torch=yes rc=0
 for a; do
     case $a in
-    --sweep) sweep=--sweep ;;
+    --no-sweep) sweep= ;;
     --no-torch) torch= ;;
-    *) echo "usage: bench/gpu.sh [--sweep] [--no-torch]" >&2; exit 2 ;;
+    *) echo "usage: bench/gpu.sh [--no-sweep] [--no-torch]" >&2; exit 2 ;;
     esac
 done
 mkdir -p "$OUT"
