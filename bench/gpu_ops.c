@@ -15,7 +15,6 @@
 
 #include "device/cuda.h"
 #include "kernels/params/clone.h"
-#include "kernels/params/sample.h"
 #include "tensor/dtype.h"
 
 enum { MOST = 4096, SETS = 64, NODES = 64 };
@@ -73,30 +72,10 @@ static bool fill_memory(struct bench *b)
     float freq[256];
     for (int i = 0; i < TABLE; i++) slots[i] = i, positions[i] = i;
     for (int i = 0; i < 256; i++) freq[i] = 1.0f / (float)(1 + i * i);
-    struct sample_row *ask = calloc(2 * 4096, sizeof *ask);
-    for (int i = 0; i < 2 * 4096; i++)
-        ask[i] = (struct sample_row){.seed = 1,
-                                     .step = (uint64_t)i,
-                                     .temperature = i < 4096 ? 0 : 0.8f,
-                                     .top_p = 1,
-                                     .repetition = 1,
-                                     .given = -1,
-                                     .top_n = i < 4096 ? -1 : 0,
-                                     .slot = -1,
-                                     .mask_row = -1,
-                                     .feed = -1};
-    void *zeros = calloc(1, 1 << 16);
-    b->tables =
-        (struct bench_tables){upload(b, host, 1 << 20),
-                              upload(b, freq, sizeof freq),
-                              upload(b, positions, TABLE * 4),
-                              upload(b, slots, TABLE * 8),
-                              {upload(b, ask, 4096 * sizeof *ask), upload(b, ask + 4096, 4096 * sizeof *ask)},
-                              upload(b, zeros, 1 << 16)};
-    free(ask), free(zeros);
+    b->tables = (struct bench_tables){upload(b, host, 1 << 20), upload(b, freq, sizeof freq),
+                                      upload(b, positions, TABLE * 4), upload(b, slots, TABLE * 8)};
     free(host), free(slots), free(positions);
-    return ok && b->tables.weights && b->tables.inv_freq && b->tables.positions && b->tables.slots &&
-           b->tables.ask[0] && b->tables.ask[1] && b->tables.zeros;
+    return ok && b->tables.weights && b->tables.inv_freq && b->tables.positions && b->tables.slots;
 }
 
 /* ---- timing ---- */

@@ -24,8 +24,6 @@ struct bench_tables { /* small device arrays all sets share, random where floats
     void *inv_freq;   /* f32 */
     void *positions;  /* i32 [1 << 18]: 0, 1, 2, … */
     void *slots;      /* i64 [1 << 18]: the same */
-    void *ask[2];     /* struct sample_row [4096]: greedy; temperature 0.8 */
-    void *zeros;      /* 64 KB of zeros, which kernels leave as zeros */
 };
 
 struct bench_entry {

@@ -4,12 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/params/draw_rows.h"
 #include "kernels/params/kv_layout.h"
 #include "kernels/params/norm_rows.h"
 #include "kernels/params/qk_rows.h"
 #include "ops/act_cuda.h"
-#include "ops/draw_cuda.h"
 #include "ops/norm_cuda.h"
 #include "ops/qk_cuda.h"
 
@@ -285,52 +283,9 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
     }
 }
 
-/* ---- drawing tokens: n = vocabulary, slices, temperature ---- */
-
-static size_t draw_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
-                        void *params)
-{
-    struct draw_rows_params p = {.rows = t->ask[e->n[2]],
-                                 .counter = t->zeros,
-                                 .logits_stride = e->n[0],
-                                 .vocabulary = e->n[0],
-                                 .slices = (uint32_t)e->n[1],
-                                 .count = (uint32_t)e->rows};
-    p.logits = bench_take(m, (size_t)e->rows * (size_t)e->n[0] * 4);
-    p.output = bench_take(m, (size_t)e->rows * sizeof(struct sample_output));
-    p.partial = bench_take(m, (size_t)e->rows * (size_t)e->n[1] * sizeof(struct draw_partial));
-    memcpy(params, &p, sizeof p);
-    return sizeof p;
-}
-
-static void draws(const struct device_info *d, bool sweep, bench_add *add, void *context)
-{
-    static const int rows[] = {1, 16, 256}, slices[] = {0, 1, 2, 4, 8, 16, 32, 64, 128};
-    for (int r = 0; r < COUNT(rows); r++)
-        for (int warm = 0; warm < 2; warm++)
-            for (int k = 0; k < (sweep ? COUNT(slices) : 1); k++) {
-                struct bench_entry e = {.op = warm ? "draw, temperature, logprob" : "draw, greedy",
-                                        .fill = draw_fill,
-                                        .rows = rows[r],
-                                        .bound_us = rows[r] == 1 ? 12 : 0,
-                                        .sweep = k > 0};
-                int n;
-                if (rows[r] * slices[k] > 4096 || (k && rows[r] * slices[k] < 32)) continue;
-                if (draw_cuda_plan(
-                        &(struct draw_shape){.rows = rows[r], .vocabulary = 151936, .slices = slices[k]}, d,
-                        &e.plan, &n, &err_))
-                    return (void)printf("%s\n", err_.message);
-                e.n[0] = 151936, e.n[1] = n, e.n[2] = warm;
-                e.set_bytes = (size_t)e.plan.bytes + (size_t)rows[r] * 512 + 4096;
-                snprintf(e.shape, sizeof e.shape, "%dx151936/%d", rows[r], n);
-                add(context, &e);
-            }
-}
-
 void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *context)
 {
     norms(d, sweep, add, context);
     qks(d, sweep, add, context);
     acts(d, sweep, add, context);
-    draws(d, sweep, add, context);
 }

@@ -19,8 +19,4 @@ const char *op_cases_act_name(int i);
 int op_cases_act_run(int i, const struct op_io *io);
 bool op_cases_act_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
-const char *op_cases_draw_name(int i);
-int op_cases_draw_run(int i, const struct op_io *io);
-bool op_cases_draw_plan(int i, const struct device_info *device, int rows, struct plan *out);
-
 #endif
