@@ -53,7 +53,7 @@ def main():
             failed += 1
             print(f"FAIL {function.__name__}", file=sys.stderr)
             traceback.print_exc()
-    Server.stop_all()
+    failed += Server.stop_all()
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed or not passed else 0)
 
@@ -101,6 +101,7 @@ class Server:
 
     @classmethod
     def stop_all(cls):
+        bad = 0
         for s in cls.all:
             if s.process.poll() is None:
                 s.process.send_signal(signal.SIGTERM)
@@ -110,7 +111,12 @@ class Server:
             except subprocess.TimeoutExpired:
                 s.process.kill()
             s.log.close()
+            for line in s.output().splitlines():
+                if "Sanitizer" in line or "runtime error" in line:
+                    print("SANITIZER " + line, file=sys.stderr)
+                    bad = 1
             os.unlink(s.log.name)
+        return bad
 
     def socket(self, timeout=30):
         if self.unix:
