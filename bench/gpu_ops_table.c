@@ -10,6 +10,7 @@
 #include "ops/act_cuda.h"
 #include "ops/norm_cuda.h"
 #include "ops/qk_cuda.h"
+#include "ops/value_cuda.h"
 
 static struct rose_error err_;
 #define COUNT(a) (int)(sizeof(a) / sizeof *(a))
@@ -283,9 +284,51 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
     }
 }
 
+/* ---- small ops: n = cols, op ---- */
+
+static size_t value_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
+                         void *params)
+{
+    size_t bytes = (size_t)e->rows * (size_t)e->n[0] * 2;
+    struct value_rows_params p = {.index = t->positions,
+                                  .x_stride = e->n[0],
+                                  .y_stride = e->n[0],
+                                  .rows = (uint32_t)e->rows,
+                                  .x_rows = (uint32_t)e->rows};
+    p.x = bench_take(m, bytes);
+    p.y = bench_take(m, bytes);
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+
+static void values(const struct device_info *d, bench_add *add, void *context)
+{
+    static const struct {
+        const char *name;
+        struct value_shape s;
+    } shapes[] = {{"embedding gather", {.rows = 1, .cols = 4096, .op = VALUE_GATHER}},
+                  {"embedding gather", {.rows = 4096, .cols = 4096, .op = VALUE_GATHER}},
+                  {"soft cap", {.rows = 1, .cols = 262144, .op = VALUE_SOFTCAP, .cap = 30}},
+                  {"soft cap", {.rows = 256, .cols = 262144, .op = VALUE_SOFTCAP, .cap = 30}},
+                  {"add", {.rows = 1, .cols = 4096, .op = VALUE_ADD}},
+                  {"add", {.rows = 4096, .cols = 4096, .op = VALUE_ADD}}};
+    for (int i = 0; i < COUNT(shapes); i++) {
+        const struct value_shape *s = &shapes[i].s;
+        struct bench_entry e = {.op = shapes[i].name,
+                                .fill = value_fill,
+                                .rows = s->rows,
+                                .n = {s->cols, s->op},
+                                .set_bytes = (size_t)s->rows * (size_t)s->cols * 4 + 512};
+        if (value_cuda_plan(s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+        snprintf(e.shape, sizeof e.shape, "%lldx%d", (long long)s->rows, s->cols);
+        add(context, &e);
+    }
+}
+
 void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *context)
 {
     norms(d, sweep, add, context);
     qks(d, sweep, add, context);
     acts(d, sweep, add, context);
+    values(d, add, context);
 }

@@ -7,6 +7,7 @@
 #include "ops/act_cuda.h"
 #include "ops/embed.h"
 #include "ops/value.h"
+#include "ops/value_cuda.h"
 
 _Static_assert((int)OP_ACT_NONE == ELEMENTWISE_NONE && (int)OP_ACT_SILU == ELEMENTWISE_SILU &&
                    (int)OP_ACT_GELU_TANH == ELEMENTWISE_GELU_TANH &&
@@ -63,6 +64,9 @@ enum rose_status op_softcap(struct program *program, const struct op_softcap *op
     if (!(op->cap >= 0))
         return status_set(err, ROSE_INVALID, "softcap: cap is %g and must not be negative", (double)op->cap);
 
+    if (program->device->info.kind == DEVICE_CUDA)
+        return value_cuda(program, "softcap", -1, VALUE_SOFTCAP, &op->x, &op->y, 0, op->scale, op->cap, err);
+
     struct elementwise_params p = params_of(&op->x, &op->y);
     p.scale = op->scale != 0 ? op->scale : 1.0f;
     p.cap = op->cap;
@@ -80,6 +84,9 @@ enum rose_status op_add(struct program *program, const struct op_add *op, struct
     int32_t cols = op->x.cols;
     ROSE_TRY(value_check(program, "add", "x", &op->x, cols, op->x.rows, err));
     ROSE_TRY(value_check(program, "add", "y", &op->y, cols, op->x.rows, err));
+
+    if (program->device->info.kind == DEVICE_CUDA)
+        return value_cuda(program, "add", op->layer, VALUE_ADD, &op->x, &op->y, 0, op->alpha, 0, err);
 
     struct elementwise_params p = params_of(&op->x, &op->y);
     p.scale = op->alpha != 0 ? op->alpha : 1.0f;
@@ -100,6 +107,9 @@ enum rose_status op_gather(struct program *program, const struct op_gather *op, 
     if (!op->index || op->index >= program->buffers_count)
         return status_set(err, ROSE_INVALID, "gather: index is missing");
 
+    if (program->device->info.kind == DEVICE_CUDA)
+        return value_cuda(program, "gather", -1, VALUE_GATHER, &op->x, &op->y, op->index, 0, 0, err);
+
     struct elementwise_params p = params_of(&op->x, &op->y);
     struct program_launch l = launch_of("gather", -1, &p, elementwise_cpu()->gather);
     value_use(&l, &op->x, PROGRAM_READ, X);
@@ -114,6 +124,9 @@ enum rose_status op_row_gate(struct program *program, const struct op_row_gate *
 {
     ROSE_TRY(value_check(program, "row_gate", "gate", &op->gate, 1, op->y.rows, err));
     ROSE_TRY(value_check(program, "row_gate", "y", &op->y, op->y.cols, op->y.rows, err));
+
+    if (program->device->info.kind == DEVICE_CUDA)
+        return value_cuda(program, "row_gate", op->layer, VALUE_ROW_GATE, &op->gate, &op->y, 0, 0, 0, err);
 
     struct elementwise_params p = params_of(&op->gate, &op->y);
     struct program_launch l = launch_of("row_gate", op->layer, &p, cpu_row_gate);

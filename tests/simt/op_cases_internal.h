@@ -19,4 +19,8 @@ const char *op_cases_act_name(int i);
 int op_cases_act_run(int i, const struct op_io *io);
 bool op_cases_act_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+const char *op_cases_value_name(int i);
+int op_cases_value_run(int i, const struct op_io *io);
+bool op_cases_value_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 #endif

@@ -1,0 +1,77 @@
+#include "ops/value_cuda.h"
+
+#include <stddef.h>
+
+#include "ops/value.h"
+
+enum rose_status value_cuda_plan(const struct value_shape *s, const struct device_info *d, struct plan *out,
+                                 struct rose_error *err)
+{
+    int vec = plan_vector(d, (int64_t)s->cols * 2), threads = 16;
+    *out = (struct plan){.kernel = "value_rows", .rows = s->rows};
+    if (s->cols <= 0 || !vec)
+        return status_set(err, ROSE_UNSUPPORTED, "rows of %d columns; the CUDA kernel takes multiples of 8",
+                          s->cols);
+    int vectors = s->cols * 2 / vec;
+    while (threads < 256 && vectors % (threads * 2) == 0) threads *= 2;
+    while (threads < 64 && vectors > 8 * threads) threads *= 2;
+    int64_t filled = (int64_t)d->units * d->max_threads_per_unit;
+    int per = s->rows * vectors >= filled * 2 && vectors >= threads * 2 ? 2 : 1;
+    int pieces = (vectors + threads * per - 1) / (threads * per);
+    int64_t warps = (s->rows * pieces * threads + 31) / 32;
+    int block = threads < 32 ? 32 : threads;
+    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    plan_int(out, "N", s->cols);
+    plan_int(out, "VEC_BYTES", vec);
+    plan_int(out, "TPR", threads);
+    plan_int(out, "RPB", block / threads);
+    plan_int(out, "PER", per);
+    plan_int(out, "PIECES", pieces);
+    plan_int(out, "OP", s->op);
+    plan_f32(out, "SCALE", s->scale != 0 ? s->scale : 1.0f);
+    plan_f32(out, "CAP", s->cap);
+    out->block = (uint32_t)block;
+    out->times = pieces;
+    out->per = block / threads;
+    out->bytes =
+        (double)s->rows * (2.0 * s->cols * (s->op == VALUE_ADD ? 3 : 2) + (s->op == VALUE_GATHER     ? 4
+                                                                           : s->op == VALUE_ROW_GATE ? 2
+                                                                                                     : 0));
+    out->ops = (double)s->rows * s->cols * (s->op == VALUE_SOFTCAP ? 20 : 2);
+    /* gather: the index comes first; row gate too */
+    plan_stream(out, d, s->op == VALUE_GATHER ? 0.4 : 0.05);
+    return ROSE_OK;
+}
+
+/* Rows that the buffer of v has room for. */
+static uint32_t rows_of(const struct program *program, const struct op_value *v)
+{
+    size_t have = program->buffers[v->buffer].bytes / 2, head = (size_t)v->offset + (size_t)v->cols;
+    return have < head ? 0 : (uint32_t)ROSE_MIN((have - head) / (size_t)v->stride + 1, (size_t)UINT32_MAX);
+}
+
+enum rose_status value_cuda(struct program *program, const char *name, int layer, int op,
+                            const struct op_value *x, const struct op_value *y, program_buffer_id index,
+                            float scale, float cap, struct rose_error *err)
+{
+    struct value_shape s = {
+        .rows = plan_rows(program, y->rows), .cols = y->cols, .op = op, .scale = scale, .cap = cap};
+    struct value_rows_params p = {
+        .x_stride = x->stride, .y_stride = y->stride, .x_rows = rows_of(program, x)};
+    struct program_launch l = {.name = name, .layer = layer, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(status_wrap(err, value_cuda_plan(&s, &program->device->info, &plan, err), "%s", name));
+    int vec = (int)plan_get(&plan, "VEC_BYTES") / 2;
+    bool vectors = op != VALUE_ROW_GATE; /* a gate is one element a row */
+    if (y->stride % vec || y->offset % vec || (vectors && (x->stride % vec || x->offset % vec)))
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "%s: rows of stride %d and %d; the CUDA kernel takes multiples of %d", name,
+                          x->stride, y->stride, vec);
+    ROSE_TRY(plan_record(&plan, program, y->rows, offsetof(struct value_rows_params, rows), &l, err));
+    value_use(&l, x, PROGRAM_READ, offsetof(struct value_rows_params, x));
+    if (index) program_use(&l, index, PROGRAM_READ, offsetof(struct value_rows_params, index));
+    value_use(&l, y, op == VALUE_ADD || op == VALUE_ROW_GATE ? PROGRAM_UPDATE : PROGRAM_WRITE,
+              offsetof(struct value_rows_params, y));
+    program_add(program, &l);
+    return ROSE_OK;
+}

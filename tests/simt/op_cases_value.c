@@ -1,0 +1,85 @@
+/* Gather, soft cap, add and row gate, against float64. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "op_cases_internal.h"
+#include "ops/value_cuda.h"
+
+struct value_case {
+    const char *name;
+    struct value_shape s;
+    int pad;
+};
+static const struct value_case cases[] = {
+    {"gather 5x264, scaled", {.rows = 5, .cols = 264, .op = VALUE_GATHER, .scale = 45.25f}, 8},
+    {"soft cap 3x1000", {.rows = 3, .cols = 1000, .op = VALUE_SOFTCAP, .scale = 0.5f, .cap = 3}, 0},
+    {"scale 3x96", {.rows = 3, .cols = 96, .op = VALUE_SOFTCAP, .scale = 0.22f}, 32},
+    {"add 5x2048", {.rows = 5, .cols = 2048, .op = VALUE_ADD, .scale = 0.25f}, 0},
+    {"row gate 7x520", {.rows = 7, .cols = 520, .op = VALUE_ROW_GATE}, 8},
+};
+
+const char *op_cases_value_name(int i)
+{
+    return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
+}
+bool op_cases_value_plan(int i, const struct device_info *device, int rows, struct plan *out)
+{
+    struct value_shape s = cases[i].s;
+    if (rows) s.rows = rows;
+    return value_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+}
+
+static double want(const struct value_shape *s, double x, double y, double gate)
+{
+    double scale = s->scale != 0 ? (double)s->scale : 1, cap = (double)s->cap;
+    if (s->op == VALUE_SOFTCAP && cap > 0) return cap * tanh(scale * x / cap);
+    if (s->op == VALUE_ADD) return y + scale * x;
+    if (s->op == VALUE_ROW_GATE) return y / (1 + exp(-gate));
+    return scale * x;
+}
+
+int op_cases_value_run(int i, const struct op_io *io)
+{
+    const struct value_case *k = &cases[i];
+    struct value_shape s = k->s;
+    struct plan plan;
+    struct rose_error err = {0};
+    if (io->rows) s.rows = io->rows;
+    if (value_cuda_plan(&s, io->device, &plan, &err))
+        return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
+    bool gate = s.op == VALUE_ROW_GATE, gather = s.op == VALUE_GATHER, update = gate || s.op == VALUE_ADD;
+    size_t rows = (size_t)s.rows, x_rows = gather ? 11 : rows, n = (size_t)s.cols,
+           stride = n + (size_t)k->pad, x_stride = gate ? 1 : stride;
+    uint16_t *x = malloc(x_rows * x_stride * 2), *y = malloc(rows * stride * 2),
+             *got = malloc(rows * stride * 2);
+    int32_t *index = malloc(rows * 4);
+    op_fill_bf16(x, x_rows * x_stride, 2, 51), op_fill_bf16(y, rows * stride, 2, 52);
+    for (size_t r = 0; r < rows; r++) index[r] = r == 2 ? 11 : r == 3 ? -1 : (int32_t)(r * 7 % 11);
+    struct value_rows_params p = {.x_stride = (int64_t)x_stride,
+                                  .y_stride = (int64_t)stride,
+                                  .rows = (uint32_t)rows,
+                                  .x_rows = (uint32_t)x_rows};
+    p.x = io->buffer(io->context, "x", x_rows * x_stride * 2, x, false);
+    p.y = io->buffer(io->context, "y", rows * stride * 2, update ? y : NULL, false);
+    if (gather) p.index = io->buffer(io->context, "index", rows * 4, index, false);
+    int wrong = !io->run(io->context, &plan, &p, sizeof p);
+    io->read(io->context, got, p.y, rows * stride * 2);
+    for (size_t r = 0; r < rows && !wrong; r++)
+        for (size_t c = 0; c < stride; c++) {
+            size_t from = gather ? (size_t)index[r] : r;
+            if (c >= n)
+                wrong += got[r * stride + c] != (update ? y[r * stride + c] : 0xffff);
+            else if (from >= x_rows)
+                wrong += got[r * stride + c] != 0;
+            else
+                wrong += op_check_bf16(k->name, r * stride + c, got[r * stride + c],
+                                       want(&s, (double)bf16_to_f32(x[from * x_stride + (gate ? 0 : c)]),
+                                            (double)bf16_to_f32(y[r * stride + c]),
+                                            (double)bf16_to_f32(x[gate ? r : 0])),
+                                       3e-6);
+        }
+    io->reset(io->context);
+    free(x), free(y), free(got), free(index);
+    return wrong;
+}
