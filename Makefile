@@ -18,7 +18,7 @@ VERSION := $(shell sed -n 's/.*ROSE_VERSION "\(.*\)".*/\1/p' include/rose.h)
 OPT      ?= -O2 -g
 WARN     := -Wall -Wextra -Werror -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wno-pass-failed
 CPPFLAGS := -Iinclude -Isrc -D_FILE_OFFSET_BITS=64
-CFLAGS    = -std=c17 $(OPT) $(WARN) -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -MMD -MP $(CFLAGS_EXTRA)
+CFLAGS    = -std=c17 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -MMD -MP $(CFLAGS_EXTRA)
 LDLIBS   := -lpthread -ldl -lm
 GUARD := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 ifeq ($(SAN),address)
