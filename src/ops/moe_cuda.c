@@ -8,15 +8,17 @@ static enum rose_status check(const struct moe_cuda_shape *s, struct rose_error 
 {
     if (s->experts < 1 || s->experts > 1024 || s->top_k < 1 || s->top_k > 32 || s->top_k > s->experts)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "moe: %d of %d experts; the CUDA kernels take at most 32 of 1024", s->top_k, s->experts);
+                          "moe: %d of %d experts; the CUDA kernels take at most 32 of 1024", s->top_k,
+                          s->experts);
     if (s->hidden < 8 || s->hidden % 8)
-        return status_set(err, ROSE_UNSUPPORTED, "moe: rows of %d columns; the CUDA kernels take multiples of 8",
-                          s->hidden);
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "moe: rows of %d columns; the CUDA kernels take multiples of 8", s->hidden);
     if (s->tokens < 1 || s->pad < 0)
         return status_set(err, ROSE_INVALID, "moe: %d tokens, padding %d", s->tokens, s->pad);
     if (s->groups > 1 && (s->groups > 32 || s->experts % s->groups || s->top_groups < 1 ||
                           s->top_groups > s->groups || s->experts / s->groups * s->top_groups < s->top_k))
-        return status_set(err, ROSE_UNSUPPORTED, "moe: %d of %d groups (at most 32) of %d experts do not give %d experts",
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "moe: %d of %d groups (at most 32) of %d experts do not give %d experts",
                           s->top_groups, s->groups, s->experts, s->top_k);
     return ROSE_OK;
 }
@@ -49,9 +51,13 @@ static int threads_of(int vectors)
 }
 
 /* Microseconds of a warp's routing: loads, softmax, then about 70 cycles a choice. */
-static double route_us(const struct moe_cuda_shape *s) { return 0.7 + 0.045 * s->top_k; }
+static double route_us(const struct moe_cuda_shape *s)
+{
+    return 0.7 + 0.045 * s->top_k;
+}
 
-static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d, struct moe_cuda_dispatch *out)
+static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d,
+                     struct moe_cuda_dispatch *out)
 {
     struct plan *p = &out->launch[0];
     bool every = s->tokens <= MOE_CUDA_EVERY_TOKENS;
@@ -73,7 +79,8 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
     plan_stream(p, d, route_us(s) + 0.5 + 0.004 * s->tokens + (every ? 0 : 1.1));
 }
 
-static void plan_many(const struct moe_cuda_shape *s, const struct device_info *d, struct moe_cuda_dispatch *out)
+static void plan_many(const struct moe_cuda_shape *s, const struct device_info *d,
+                      struct moe_cuda_dispatch *out)
 {
     struct plan *route = &out->launch[0], *copy = &out->launch[1];
     out->form = MOE_CUDA_TWO;
@@ -85,7 +92,8 @@ static void plan_many(const struct moe_cuda_shape *s, const struct device_info *
     plan_int(route, "THREADS", ROUTE_THREADS);
     plan_int(route, "PER_WARP", PER_WARP);
     route->block = ROUTE_THREADS;
-    double blocks = plan_grid(route, s->tokens), segments = ROSE_MAX(1, ROUTE_THREADS / ((s->experts + 31) / 32 * 32));
+    double blocks = plan_grid(route, s->tokens),
+           segments = ROSE_MAX(1, ROUTE_THREADS / ((s->experts + 31) / 32 * 32));
     route->bytes = (double)s->tokens * (4.0 * s->experts + 12.0 * s->top_k) + 12.0 * blocks * s->experts;
     /* The last block's scan: two passes, eight loads of 0.35 us each at a time. */
     plan_stream(route, d, PER_WARP * route_us(s) + 2 * 0.35 * blocks / segments / 8 + 1.0);
@@ -120,13 +128,14 @@ enum rose_status moe_cuda_plan_dispatch(const struct moe_cuda_shape *s, const st
     return ROSE_OK;
 }
 
-enum rose_status moe_cuda_plan_combine(const struct moe_cuda_shape *s, const struct device_info *d, struct plan *out,
-                                       int32_t *slices, struct rose_error *err)
+enum rose_status moe_cuda_plan_combine(const struct moe_cuda_shape *s, const struct device_info *d,
+                                       struct plan *out, int32_t *slices, struct rose_error *err)
 {
     ROSE_TRY(check(s, err));
     int vectors = s->hidden / 8, threads = threads_of(vectors);
     /* Few tokens: blocks of 128 over slices of the row, until every SM has two. */
-    if ((int64_t)s->tokens * ((vectors + 127) / 128) <= 4 * (int64_t)d->units) threads = ROSE_MIN(threads, 128);
+    if ((int64_t)s->tokens * ((vectors + 127) / 128) <= 4 * (int64_t)d->units)
+        threads = ROSE_MIN(threads, 128);
     *slices = threads == 128 ? (vectors + 127) / 128 : 1;
     *out = (struct plan){.kernel = "moe_combine", .rows = s->tokens, .times = *slices, .per = 1};
     plan_int(out, "TOP_K", s->top_k);

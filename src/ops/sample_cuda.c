@@ -1,8 +1,16 @@
 #include "ops/sample_cuda.h"
 
-enum { TILE = 512, THREADS = 256, WARPS = THREADS / 32, RESIDENT = 5 /* blocks an SM: 37 KB shared memory each */ };
+enum {
+    TILE = 512,
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    RESIDENT = 5 /* blocks an SM: 37 KB shared memory each */
+};
 
-static int32_t tiles_of(const struct sample_shape *s) { return (s->vocabulary + TILE - 1) / TILE; }
+static int32_t tiles_of(const struct sample_shape *s)
+{
+    return (s->vocabulary + TILE - 1) / TILE;
+}
 
 int64_t sample_cuda_work(const struct sample_shape *s)
 {
@@ -10,18 +18,20 @@ int64_t sample_cuda_work(const struct sample_shape *s)
     return s->modify ? 2 * stats + ((int64_t)s->vocabulary + 3) / 4 * 4 : stats;
 }
 
-enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct device_info *d, struct plan *out, int32_t *blocks,
-                                  struct rose_error *err)
+enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct device_info *d, struct plan *out,
+                                  int32_t *blocks, struct rose_error *err)
 {
     if (s->vocabulary < 1 || s->vocabulary > 1 << 19 || s->rows < 1)
-        return status_set(err, ROSE_UNSUPPORTED, "sample: %lld rows of %d logits; the CUDA kernel takes 1 to 524,288 logits",
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "sample: %lld rows of %d logits; the CUDA kernel takes 1 to 524,288 logits",
                           (long long)s->rows, s->vocabulary);
-    /* One row: a tile a warp, nothing waits for a second round of loads. Many: the SMs full four times over, so that the
-     * blocks that draw overlap those that read. */
+    /* One row: a tile a warp, nothing waits for a second round of loads. Many: the SMs full four times over,
+     * so that the blocks that draw overlap those that read. */
     int32_t tiles = tiles_of(s), most = (tiles + WARPS - 1) / WARPS;
     int64_t want = (4 * (int64_t)d->units * RESIDENT + s->rows - 1) / s->rows;
     want = ROSE_MAX(1, ROSE_MIN(most, want));
-    int64_t share = ((tiles + want - 1) / want + WARPS - 1) / WARPS * WARPS; /* whole rounds of the block's warps */
+    int64_t share =
+        ((tiles + want - 1) / want + WARPS - 1) / WARPS * WARPS; /* whole rounds of the block's warps */
     *blocks = (int32_t)((tiles + share - 1) / share);
     *out = (struct plan){.kernel = "sample", .rows = s->rows, .times = *blocks, .per = 1};
     plan_int(out, "VOCAB", s->vocabulary);
@@ -32,8 +42,8 @@ enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct dev
     out->block = THREADS;
     out->bytes = (double)s->rows * ((s->bf16 ? 2.0 : 4.0) * s->vocabulary + 8.0 * 11 * tiles);
     out->ops = 8.0 * (double)s->rows * s->vocabulary;
-    /* Reads run at 4.55 of the 4.2 TB/s that plan_stream counts for copies; the row's parameters come first, the last block
-     * meets the others (1 us) and draws (3 us). */
+    /* Reads run at 4.55 of the 4.2 TB/s that plan_stream counts for copies; the row's parameters come first,
+     * the last block meets the others (1 us) and draws (3 us). */
     plan_stream(out, d, 4.5);
     return ROSE_OK;
 }

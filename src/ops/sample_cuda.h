@@ -8,12 +8,12 @@
 struct sample_shape {
     int64_t rows; /* to plan for; any number runs */
     int32_t vocabulary;
-    bool bf16;    /* logits; else f32. Rows are 16-byte aligned */
-    bool modify;  /* rows may have edits, penalties or masks */
+    bool bf16;   /* logits; else f32. Rows are 16-byte aligned */
+    bool modify; /* rows may have edits, penalties or masks */
 };
 /* *blocks: params.blocks; the grid is rows * blocks. */
-enum rose_status sample_cuda_plan(const struct sample_shape *shape, const struct device_info *device, struct plan *out,
-                                  int32_t *blocks, struct rose_error *err);
+enum rose_status sample_cuda_plan(const struct sample_shape *shape, const struct device_info *device,
+                                  struct plan *out, int32_t *blocks, struct rose_error *err);
 /* Floats of params.work a row needs (work_stride, a multiple of 4). */
 int64_t sample_cuda_work(const struct sample_shape *shape);
 

@@ -1,8 +1,9 @@
-/* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then measured by
- * replay of graphs over rotating buffers. Needs NVRTC there.
+/* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then
+ * measured by replay of graphs over rotating buffers. Needs NVRTC there.
  *
  *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier]     last line "N passed, N failed"
- *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the kernels
+ *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the
+ * kernels
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,10 @@ static void *get(size_t bytes)
     if (!p) printf("%s\n", err_.message), exit(1);
     return p;
 }
-static void drop(void *p, size_t bytes) { device_free(dev_, p, bytes, DEVICE_MEMORY_LOCAL); }
+static void drop(void *p, size_t bytes)
+{
+    device_free(dev_, p, bytes, DEVICE_MEMORY_LOCAL);
+}
 static void copy(void *dst, const void *src, size_t bytes)
 {
     ok(device_copy(dev_, dst, src, bytes, &err_));
@@ -42,12 +46,16 @@ static void copy(void *dst, const void *src, size_t bytes)
 }
 static void say(const char *name, bool good)
 {
-    if (good) passed_++;
-    else failed_++, printf("FAIL %s\n", name);
+    if (good)
+        passed_++;
+    else
+        failed_++, printf("FAIL %s\n", name);
 }
-static void launch_of(const struct plan *p, const void *params, size_t bytes, struct program_launch *l, uint32_t grid[3])
+static void launch_of(const struct plan *p, const void *params, size_t bytes, struct program_launch *l,
+                      uint32_t grid[3])
 {
-    *l = (struct program_launch){.name = p->kernel, .layer = -1, .params = params, .params_bytes = (uint32_t)bytes};
+    *l = (struct program_launch){
+        .name = p->kernel, .layer = -1, .params = params, .params_bytes = (uint32_t)bytes};
     ok(plan_launch(p, jit_, dev_, EXTENT_ROWS, l, &err_));
     l->dependent = dev_->info.dependent_launch && !p->cooperative;
     grid[0] = plan_grid(p, p->rows), grid[1] = grid[2] = 1;
@@ -69,18 +77,22 @@ static double measure(const struct program_launch *l, const uint32_t (*grids)[3]
     }
     return best * each;
 }
-static void row(const char *op, const char *shape, double us, double bytes, double limit, double predicted, double target)
+static void row(const char *op, const char *shape, double us, double bytes, double limit, double predicted,
+                double target)
 {
     char verdict[40] = "";
     if (target > 0) snprintf(verdict, sizeof verdict, "  %s %.1f", us <= target ? "ok <=" : "ABOVE", target);
-    printf("%-18s %-34s %9.2f us %9.3f MB %6.2f TB/s %5.1f%% of limit, predicted %8.2f (%+.0f%%)%s\n", op, shape, us, bytes * 1e-6,
-           bytes / us * 1e-6, bytes / us / limit * 100, predicted, (predicted / us - 1) * 100, verdict);
+    printf("%-18s %-34s %9.2f us %9.3f MB %6.2f TB/s %5.1f%% of limit, predicted %8.2f (%+.0f%%)%s\n", op,
+           shape, us, bytes * 1e-6, bytes / us * 1e-6, bytes / us / limit * 100, predicted,
+           (predicted / us - 1) * 100, verdict);
     if (csv_)
-        fprintf(csv_, "%s,%s,%.3f,%.0f,,%.3f,%.1f,,,%.2f,%s\n", op, shape, us, bytes, bytes / us * 1e-6, bytes / us / limit * 100, predicted,
-                verdict);
+        fprintf(csv_, "%s,%s,%.3f,%.0f,,%.3f,%.1f,,,%.2f,%s\n", op, shape, us, bytes, bytes / us * 1e-6,
+                bytes / us / limit * 100, predicted, verdict);
 }
 
-/* ---- MoE ---------------------------------------------------------------------------------------------------------------- */
+/* ---- MoE
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 struct moe_set {
     struct moe_dispatch_params d;
@@ -94,7 +106,8 @@ static void *moe_get(struct moe_set *s, size_t bytes)
     s->bytes[s->n] = bytes;
     return s->memory[s->n++] = get(bytes);
 }
-static struct moe_set moe_make(const struct moe_cuda_shape *s, const struct moe_cuda_dispatch *plan, int32_t slices)
+static struct moe_set moe_make(const struct moe_cuda_shape *s, const struct moe_cuda_dispatch *plan,
+                               int32_t slices)
 {
     struct moe_set m = {.n = 0};
     size_t t = (size_t)s->tokens, k = (size_t)s->top_k, e = (size_t)s->experts, h = (size_t)s->hidden;
@@ -109,9 +122,17 @@ static struct moe_set moe_make(const struct moe_cuda_shape *s, const struct moe_
                                        .rows = moe_get(&m, (size_t)moe_cuda_rows(s) * h * 2),
                                        .block_base = moe_get(&m, (t / 64 + 1) * e * 4),
                                        .barrier = moe_get(&m, 8),
-                                       .logits_stride = s->experts, .x_stride = s->hidden, .tokens = s->tokens, .slices = plan->slices};
-    m.c = (struct moe_combine_params){.rows = m.d.rows, .position = m.d.position, .weights = m.d.weights, .y = moe_get(&m, t * h * 2),
-                                      .y_stride = s->hidden, .tokens = s->tokens, .slices = slices};
+                                       .logits_stride = s->experts,
+                                       .x_stride = s->hidden,
+                                       .tokens = s->tokens,
+                                       .slices = plan->slices};
+    m.c = (struct moe_combine_params){.rows = m.d.rows,
+                                      .position = m.d.position,
+                                      .weights = m.d.weights,
+                                      .y = moe_get(&m, t * h * 2),
+                                      .y_stride = s->hidden,
+                                      .tokens = s->tokens,
+                                      .slices = slices};
     ok(cuda_fill(dev_, m.d.barrier, 0, 8, &err_));
     return m;
 }
@@ -139,7 +160,10 @@ static void moe_upload(const struct moe_cuda_shape *s, const struct moe_set *m, 
     copy(m->memory[1], in->bias, m->bytes[1]);
     copy(m->memory[2], in->x, (size_t)s->tokens * (size_t)s->hidden * 2);
 }
-static void moe_free(struct moe_input *in) { free(in->logits), free(in->bias), free(in->x); }
+static void moe_free(struct moe_input *in)
+{
+    free(in->logits), free(in->bias), free(in->x);
+}
 
 static void moe_check(const struct moe_cuda_shape *s)
 {
@@ -148,7 +172,9 @@ static void moe_check(const struct moe_cuda_shape *s)
     int32_t slices;
     char name[100];
     snprintf(name, sizeof name, "moe T=%d E=%d H=%d", s->tokens, s->experts, s->hidden);
-    if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) || !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_))) return;
+    if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) ||
+        !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_)))
+        return;
     struct moe_set m = moe_make(s, &plan, slices);
     struct moe_input in = moe_input(s, (uint64_t)s->tokens);
     moe_upload(s, &m, &in);
@@ -163,11 +189,13 @@ static void moe_check(const struct moe_cuda_shape *s)
     }
     if (failed_ == before) {
         int32_t *ids = host[3], *position = host[5];
-        int wrong[4] = {moe_check_route(s, in.logits, s->experts, in.bias, ids, host[4]), moe_check_places(s, ids, host[6], host[7], position),
+        int wrong[4] = {moe_check_route(s, in.logits, s->experts, in.bias, ids, host[4]),
+                        moe_check_places(s, ids, host[6], host[7], position),
                         moe_check_rows(s, in.x, s->hidden, position, host[8]),
                         moe_check_combine(s, host[8], position, host[4], NULL, s->hidden, host[11])};
         if (wrong[0] + wrong[1] + wrong[2] + wrong[3])
-            printf("%s: %d ids or weights, %d places, %d rows, %d sums are wrong\n", name, wrong[0], wrong[1], wrong[2], wrong[3]);
+            printf("%s: %d ids or weights, %d places, %d rows, %d sums are wrong\n", name, wrong[0], wrong[1],
+                   wrong[2], wrong[3]);
         say(name, wrong[0] + wrong[1] + wrong[2] + wrong[3] == 0);
         for (int i = 3; i < m.n; i++) free(host[i]);
     }
@@ -184,7 +212,9 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
     struct plan combine;
     int32_t slices;
     char shape[100];
-    if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) || !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_))) return;
+    if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) ||
+        !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_)))
+        return;
     int sets = plan.bytes < 1e8 ? 4 : 2, each = plan.launches, n = 0;
     struct moe_input in = moe_input(s, 7);
     for (int i = 0; i < sets; i++) {
@@ -192,15 +222,18 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
         moe_upload(s, &m[i], &in);
     }
     moe_free(&in);
-    snprintf(shape, sizeof shape, "T=%d %d experts top-%d hidden %d", s->tokens, s->experts, s->top_k, s->hidden);
+    snprintf(shape, sizeof shape, "T=%d %d experts top-%d hidden %d", s->tokens, s->experts, s->top_k,
+             s->hidden);
     int copies = plan.bytes < 1e8 ? 4 : 1;
     for (int i = 0; i < sets * copies; i++)
-        for (int j = 0; j < each; j++, n++) launch_of(&plan.launch[j], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
+        for (int j = 0; j < each; j++, n++)
+            launch_of(&plan.launch[j], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
     double us = measure(l, (const uint32_t(*)[3])grids, n, each);
     row("moe dispatch", shape, us, plan.bytes, COPY_LIMIT, plan.predicted_us, 0);
     if (plan.form == MOE_CUDA_TWO) {
         n = 0;
-        for (int i = 0; i < sets * copies; i++, n++) launch_of(&plan.launch[0], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
+        for (int i = 0; i < sets * copies; i++, n++)
+            launch_of(&plan.launch[0], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
         us = measure(l, (const uint32_t(*)[3])grids, n, 1);
         row("  moe route", shape, us, plan.launch[0].bytes, COPY_LIMIT, plan.launch[0].predicted_us, 0);
     }
@@ -208,32 +241,47 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
     /* moe_route ran alone: places are ranks again, so dispatch once more before combine is measured alone. */
     for (int i = 0; i < sets; i++)
         for (int j = 0; j < each; j++) run(&plan.launch[j], &m[i].d, sizeof m[i].d);
-    for (int i = 0; i < sets * copies; i++, n++) launch_of(&combine, &m[i % sets].c, sizeof m[i].c, &l[n], grids[n]);
+    for (int i = 0; i < sets * copies; i++, n++)
+        launch_of(&combine, &m[i % sets].c, sizeof m[i].c, &l[n], grids[n]);
     us = measure(l, (const uint32_t(*)[3])grids, n, 1);
     row("moe combine", shape, us, combine.bytes, COPY_LIMIT, combine.predicted_us, 0);
     n = 0;
     for (int i = 0; i < sets * copies; i++) {
-        for (int j = 0; j < each; j++, n++) launch_of(&plan.launch[j], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
+        for (int j = 0; j < each; j++, n++)
+            launch_of(&plan.launch[j], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
         launch_of(&combine, &m[i % sets].c, sizeof m[i].c, &l[n], grids[n]);
         n++;
     }
     us = measure(l, (const uint32_t(*)[3])grids, n, each + 1);
-    row("moe pair", shape, us, plan.bytes + combine.bytes, COPY_LIMIT, plan.predicted_us + combine.predicted_us,
+    row("moe pair", shape, us, plan.bytes + combine.bytes, COPY_LIMIT,
+        plan.predicted_us + combine.predicted_us,
         target > 0 ? target : (plan.bytes + combine.bytes) / COPY_LIMIT / 0.8);
     for (int i = 0; i < sets; i++) moe_drop(&m[i]);
 }
 
 static struct moe_cuda_shape qwen(int tokens)
 {
-    return (struct moe_cuda_shape){.tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true};
+    return (struct moe_cuda_shape){
+        .tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true};
 }
 static struct moe_cuda_shape deepseek(int tokens)
 {
-    return (struct moe_cuda_shape){.tokens = tokens, .experts = 256, .top_k = 8, .hidden = 7168, .pad = 16, .score = OP_MOE_SIGMOID, .normalize = true,
-                                   .bias = true, .scale = 2.5f, .groups = 8, .top_groups = 4};
+    return (struct moe_cuda_shape){.tokens = tokens,
+                                   .experts = 256,
+                                   .top_k = 8,
+                                   .hidden = 7168,
+                                   .pad = 16,
+                                   .score = OP_MOE_SIGMOID,
+                                   .normalize = true,
+                                   .bias = true,
+                                   .scale = 2.5f,
+                                   .groups = 8,
+                                   .top_groups = 4};
 }
 
-/* ---- sampling ------------------------------------------------------------------------------------------------------------- */
+/* ---- sampling
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 struct sample_set {
     struct sample_params p;
@@ -245,12 +293,24 @@ static struct sample_set sample_make(const struct sample_shape *s, int32_t block
     struct sample_set m;
     size_t n = (size_t)s->rows;
     int64_t work = sample_cuda_work(s);
-    size_t bytes[6] = {n * (size_t)s->vocabulary * (s->bf16 ? 2 : 4), n * sizeof(struct sample_row), n * sizeof(struct sample_output),
-                       n * (size_t)work * 4, n * 4, n * 4};
+    size_t bytes[6] = {n * (size_t)s->vocabulary * (s->bf16 ? 2 : 4),
+                       n * sizeof(struct sample_row),
+                       n * sizeof(struct sample_output),
+                       n * (size_t)work * 4,
+                       n * 4,
+                       n * 4};
     memcpy(m.bytes, bytes, sizeof bytes);
     for (int i = 0; i < 6; i++) m.memory[i] = get(bytes[i]);
-    m.p = (struct sample_params){.logits = m.memory[0], .rows = m.memory[1], .output = m.memory[2], .work = m.memory[3], .counters = m.memory[4],
-                                 .feed = m.memory[5], .logits_stride = s->vocabulary, .work_stride = work, .vocabulary = s->vocabulary, .blocks = blocks};
+    m.p = (struct sample_params){.logits = m.memory[0],
+                                 .rows = m.memory[1],
+                                 .output = m.memory[2],
+                                 .work = m.memory[3],
+                                 .counters = m.memory[4],
+                                 .feed = m.memory[5],
+                                 .logits_stride = s->vocabulary,
+                                 .work_stride = work,
+                                 .vocabulary = s->vocabulary,
+                                 .blocks = blocks};
     ok(cuda_fill(dev_, m.p.counters, 0, bytes[4], &err_));
     return m;
 }
@@ -265,8 +325,10 @@ static void sample_logits(bool bf16, bool flat, int64_t n, uint64_t seed, void *
         float x = moe_random_f32(&seed) * (flat ? 1.0f : 2.0f);
         if (!flat && moe_random(&seed) % 4096 == 0) x += 8 + moe_random_f32(&seed) * 3;
         uint16_t h = moe_bf16(x);
-        if (bf16) ((uint16_t *)out)[i] = h, x = moe_f32(h);
-        else ((float *)out)[i] = x;
+        if (bf16)
+            ((uint16_t *)out)[i] = h, x = moe_f32(h);
+        else
+            ((float *)out)[i] = x;
         if (values) values[i] = x;
     }
 }
@@ -276,14 +338,81 @@ static const struct {
     bool flat;
 } kinds[] = {
     {"greedy", SAMPLE_ROW_GREEDY, false},
-    {"temperature", {.temperature = 1, .top_p = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, false},
-    {"top-k 50", {.temperature = 0.8f, .top_p = 1, .top_k = 50, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, false},
-    {"top-p 0.9", {.temperature = 1, .top_p = 0.9f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, false},
+    {"temperature",
+     {.temperature = 1,
+      .top_p = 1,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
+    {"top-k 50",
+     {.temperature = 0.8f,
+      .top_p = 1,
+      .top_k = 50,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
+    {"top-p 0.9",
+     {.temperature = 1,
+      .top_p = 0.9f,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
     {"top-k 50 p 0.9 min-p 0.02 logprobs 20",
-     {.temperature = 1, .top_p = 0.9f, .top_k = 50, .min_p = 0.02f, .repetition = 1, .given = -1, .top_n = 20, .slot = -1, .mask_row = -1, .feed = -1}, false},
-    {"top-k 1000", {.temperature = 1, .top_p = 1, .top_k = 1000, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, false},
-    {"min-p 0.1", {.temperature = 1, .top_p = 1, .min_p = 0.1f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, false},
-    {"top-p 0.95 flat", {.temperature = 1, .top_p = 0.95f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1}, true},
+     {.temperature = 1,
+      .top_p = 0.9f,
+      .top_k = 50,
+      .min_p = 0.02f,
+      .repetition = 1,
+      .given = -1,
+      .top_n = 20,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
+    {"top-k 1000",
+     {.temperature = 1,
+      .top_p = 1,
+      .top_k = 1000,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
+    {"min-p 0.1",
+     {.temperature = 1,
+      .top_p = 1,
+      .min_p = 0.1f,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     false},
+    {"top-p 0.95 flat",
+     {.temperature = 1,
+      .top_p = 0.95f,
+      .repetition = 1,
+      .given = -1,
+      .top_n = -1,
+      .slot = -1,
+      .mask_row = -1,
+      .feed = -1},
+     true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -299,7 +428,8 @@ static void sample_check_all(bool bf16)
     float *values = malloc((size_t)ROWS * VOCABULARY * 4);
     struct sample_row rows[ROWS];
     for (int r = 0; r < ROWS; r++) {
-        sample_logits(bf16, kinds[r % KINDS].flat, VOCABULARY, (uint64_t)r, logits + (size_t)r * VOCABULARY * (bf16 ? 2 : 4), values + (size_t)r * VOCABULARY);
+        sample_logits(bf16, kinds[r % KINDS].flat, VOCABULARY, (uint64_t)r,
+                      logits + (size_t)r * VOCABULARY * (bf16 ? 2 : 4), values + (size_t)r * VOCABULARY);
         rows[r] = kinds[r % KINDS].row;
         rows[r].seed = (uint64_t)r * 12345, rows[r].step = (uint64_t)r, rows[r].feed = r;
     }
@@ -313,7 +443,8 @@ static void sample_check_all(bool bf16)
     for (int r = 0; r < ROWS; r++) {
         struct sample_host h = {.logits = values + (size_t)r * VOCABULARY, .vocabulary = VOCABULARY};
         char name[100];
-        snprintf(name, sizeof name, "sample %s, %s: token %d", bf16 ? "bf16" : "f32", kinds[r % KINDS].name, out[0][r].token);
+        snprintf(name, sizeof name, "sample %s, %s: token %d", bf16 ? "bf16" : "f32", kinds[r % KINDS].name,
+                 out[0][r].token);
         say(name, sample_check(&h, &rows[r], &out[0][r]) == 0 && out[1][r].token == out[0][r].token);
     }
     free(logits), free(values);
@@ -331,7 +462,8 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
     if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
     int sets = 4, n;
     if (cold)
-        for (sets = 2; sets < 128 && sets * plan.bytes < 2.5e8; sets++) {}
+        for (sets = 2; sets < 128 && sets * plan.bytes < 2.5e8; sets++) {
+        }
     for (int i = 0; i < sets; i++) m[i] = sample_make(&s, blocks);
     char *logits = malloc(m[0].bytes[0]);
     struct sample_row *r = calloc((size_t)rows, sizeof *r);
@@ -341,16 +473,23 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
         copy(m[i].p.logits, logits, m[i].bytes[0]);
         copy(m[i].memory[1], r, m[i].bytes[1]);
     }
-    for (n = 0; n < (sets < 16 ? 16 : sets); n++) launch_of(&plan, &m[n % sets].p, sizeof m[0].p, &l[n], grids[n]);
+    for (n = 0; n < (sets < 16 ? 16 : sets); n++)
+        launch_of(&plan, &m[n % sets].p, sizeof m[0].p, &l[n], grids[n]);
     double us = measure(l, (const uint32_t(*)[3])grids, n, 1);
     char shape[100];
-    snprintf(shape, sizeof shape, "T=%lld %s %s%s", (long long)rows, bf16 ? "bf16" : "f32", kinds[kind].name, cold ? "" : " (in L2)");
-    row("sample 152k", shape, us, plan.bytes, READ_LIMIT, plan.predicted_us, target > 0 ? target : target < 0 ? plan.bytes / READ_LIMIT / 0.7 : 0);
+    snprintf(shape, sizeof shape, "T=%lld %s %s%s", (long long)rows, bf16 ? "bf16" : "f32", kinds[kind].name,
+             cold ? "" : " (in L2)");
+    row("sample 152k", shape, us, plan.bytes, READ_LIMIT, plan.predicted_us,
+        target > 0   ? target
+        : target < 0 ? plan.bytes / READ_LIMIT / 0.7
+                     : 0);
     for (int i = 0; i < sets; i++) sample_drop(&m[i]);
     free(logits), free(r);
 }
 
-/* ---- grid barrier ------------------------------------------------------------------------------------------------------------ */
+/* ---- grid barrier
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static void barrier_bench(uint32_t blocks)
 {
@@ -362,12 +501,18 @@ static void barrier_bench(uint32_t blocks)
     for (int i = 0; i < 2; i++) {
         struct jit_constant c[] = {JIT_INT("THREADS", 256), JIT_INT("ROUNDS", i ? HIGH : LOW)};
         const struct jit_kernel *k;
-        struct program_launch l = {.name = "grid_barrier", .layer = -1, .params = &params, .params_bytes = sizeof params, .block = {256, 1, 1}, .cooperative = true};
+        struct program_launch l = {.name = "grid_barrier",
+                                   .layer = -1,
+                                   .params = &params,
+                                   .params_bytes = sizeof params,
+                                   .block = {256, 1, 1},
+                                   .cooperative = true};
         uint32_t grid[1][3] = {{blocks, 1, 1}}, *host = calloc(2, 4 * blocks);
         ok(cuda_fill(dev_, counter, 0, 4, &err_));
         ok(cuda_fill(dev_, words, 0, 8 * blocks, &err_));
-        if (!ok(jit_request(jit_, "grid_barrier", dev_->info.arch, c, 2, &k, &err_)) || !ok(jit_compile_all(jit_, &err_)) ||
-            !ok(jit_function(k, dev_, NULL, &l.kernel, &err_)) || !ok(cuda_launch(dev_, &l, grid[0], &err_)))
+        if (!ok(jit_request(jit_, "grid_barrier", dev_->info.arch, c, 2, &k, &err_)) ||
+            !ok(jit_compile_all(jit_, &err_)) || !ok(jit_function(k, dev_, NULL, &l.kernel, &err_)) ||
+            !ok(cuda_launch(dev_, &l, grid[0], &err_)))
             return;
         copy(host, words, 8 * blocks);
         int wrong = 0; /* an even number of rounds: the last sums are in the first half */
@@ -381,7 +526,9 @@ static void barrier_bench(uint32_t blocks)
     drop(words, 8 * blocks), drop(counter, 4);
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- all
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void request_all(const struct device_info *d)
 {
@@ -392,7 +539,9 @@ static void request_all(const struct device_info *d)
         int tokens = (int[]){1, 128, 300, 8192}[i % 4];
         struct moe_cuda_shape s = i < 4 ? qwen(tokens) : deepseek(tokens);
         struct moe_cuda_dispatch m;
-        if (!ok(moe_cuda_plan_dispatch(&s, d, &m, &err_)) || !ok(moe_cuda_plan_combine(&s, d, &plan, &n, &err_))) return;
+        if (!ok(moe_cuda_plan_dispatch(&s, d, &m, &err_)) ||
+            !ok(moe_cuda_plan_combine(&s, d, &plan, &n, &err_)))
+            return;
         for (int j = 0; j < m.launches; j++) ok(plan_request(&m.launch[j], jit_, d->arch, &k, &err_));
         ok(plan_request(&plan, jit_, d->arch, &k, &err_));
     }
@@ -412,26 +561,40 @@ int main(int argc, char **argv)
     const char *only = "", *arch = NULL;
     bool check = true;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--csv") && i + 1 < argc) csv_ = fopen(argv[++i], "w");
-        else if (!strcmp(argv[i], "--only") && i + 1 < argc) only = argv[++i];
-        else if (!strcmp(argv[i], "--compile") && i + 1 < argc) arch = argv[++i];
-        else if (!strcmp(argv[i], "--no-check")) check = false;
-        else return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--compile ARCH]\n"), 2;
+        if (!strcmp(argv[i], "--csv") && i + 1 < argc)
+            csv_ = fopen(argv[++i], "w");
+        else if (!strcmp(argv[i], "--only") && i + 1 < argc)
+            only = argv[++i];
+        else if (!strcmp(argv[i], "--compile") && i + 1 < argc)
+            arch = argv[++i];
+        else if (!strcmp(argv[i], "--no-check"))
+            check = false;
+        else
+            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--compile "
+                          "ARCH]\n"),
+                   2;
     }
     if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0}, &jit_, &err_))) return 1;
     if (arch) {
-        struct device_info d = {.kind = DEVICE_CUDA, .units = 132, .bandwidth = 4.8e12, .l2_bytes = 60 << 20, .max_threads_per_unit = 2048, .cooperative = true};
+        struct device_info d = {.kind = DEVICE_CUDA,
+                                .units = 132,
+                                .bandwidth = 4.8e12,
+                                .l2_bytes = 60 << 20,
+                                .max_threads_per_unit = 2048,
+                                .cooperative = true};
         snprintf(d.arch, sizeof d.arch, "%s", arch);
         request_all(&d);
         return failed_ != 0;
     }
     if (!ok(device_open(&(struct device_options){.kind = DEVICE_CUDA}, &dev_, &err_))) return 1;
-    bool moe = !*only || !strcmp(only, "moe"), sample = !*only || !strcmp(only, "sample"), barrier = !*only || !strcmp(only, "barrier");
+    bool moe = !*only || !strcmp(only, "moe"), sample = !*only || !strcmp(only, "sample"),
+         barrier = !*only || !strcmp(only, "barrier");
     request_all(&dev_->info);
     if (csv_) fprintf(csv_, "op,shape,us,bytes,ops,TB/s,%% of limit,clone us,us/clone,predicted us,plan\n");
     if (check && moe)
         for (int i = 0; i < 5; i++) {
-            struct moe_cuda_shape a = qwen((int[]){1, 16, 128, 300, 2049}[i]), b = deepseek((int[]){1, 16, 128, 256, 515}[i]);
+            struct moe_cuda_shape a = qwen((int[]){1, 16, 128, 300, 2049}[i]),
+                                  b = deepseek((int[]){1, 16, 128, 256, 515}[i]);
             moe_check(&a);
             moe_check(&b);
         }

@@ -1,5 +1,5 @@
-/* Float64 reference of MoE routing, places, dispatch and combine; used by tests/simt/test_moe.c and gpu_moe_sample.c. Each
- * function returns how many values are wrong. */
+/* Float64 reference of MoE routing, places, dispatch and combine; used by tests/simt/test_moe.c and
+ * gpu_moe_sample.c. Each function returns how many values are wrong. */
 #ifndef ROSE_TESTS_MOE_REFERENCE_H
 #define ROSE_TESTS_MOE_REFERENCE_H
 
@@ -44,8 +44,10 @@ static inline void moe_reference_groups(const struct moe_cuda_shape *s, double *
         double a = -INFINITY, b = -INFINITY;
         for (int i = 0; i < size; i++) {
             double c = choice[g * size + i];
-            if (c > a) b = a, a = c;
-            else if (c > b) b = c;
+            if (c > a)
+                b = a, a = c;
+            else if (c > b)
+                b = c;
         }
         value[g] = s->bias && size > 1 ? a + b : a;
     }
@@ -58,8 +60,8 @@ static inline void moe_reference_groups(const struct moe_cuda_shape *s, double *
 }
 
 /* Ids are right when no expert left out is better than one chosen, by more than rounding. */
-static inline int moe_check_route(const struct moe_cuda_shape *s, const float *logits, int64_t stride, const float *bias,
-                                  const int32_t *ids, const float *weights)
+static inline int moe_check_route(const struct moe_cuda_shape *s, const float *logits, int64_t stride,
+                                  const float *bias, const int32_t *ids, const float *weights)
 {
     int wrong = 0, n = s->experts, k = s->top_k;
     double *score = malloc((size_t)n * 2 * sizeof *score), *choice = score + n;
@@ -69,7 +71,7 @@ static inline int moe_check_route(const struct moe_cuda_shape *s, const float *l
         for (int e = 0; e < n; e++) top = x[e] > top ? x[e] : top;
         for (int e = 0; e < n; e++) sum += exp(x[e] - top);
         for (int e = 0; e < n; e++) {
-            score[e] = s->score == OP_MOE_SIGMOID ? 1 / (1 + exp(-(double)x[e]))
+            score[e] = s->score == OP_MOE_SIGMOID   ? 1 / (1 + exp(-(double)x[e]))
                        : s->score == OP_MOE_SOFTMAX ? exp(x[e] - top) / sum
                                                     : x[e];
             choice[e] = score[e] + (s->bias ? bias[e] : 0);
@@ -124,19 +126,21 @@ static inline int moe_check_places(const struct moe_cuda_shape *s, const int32_t
     return wrong;
 }
 
-static inline int moe_check_rows(const struct moe_cuda_shape *s, const uint16_t *x, int64_t stride, const int32_t *position,
-                                 const uint16_t *rows)
+static inline int moe_check_rows(const struct moe_cuda_shape *s, const uint16_t *x, int64_t stride,
+                                 const int32_t *position, const uint16_t *rows)
 {
     int wrong = 0;
     for (int i = 0; i < s->tokens * s->top_k; i++)
         if (position[i] >= 0)
-            wrong += memcmp(rows + (int64_t)position[i] * s->hidden, x + i / s->top_k * stride, (size_t)s->hidden * 2) != 0;
+            wrong += memcmp(rows + (int64_t)position[i] * s->hidden, x + i / s->top_k * stride,
+                            (size_t)s->hidden * 2) != 0;
     return wrong;
 }
 
 /* old: y before, for accumulate. */
-static inline int moe_check_combine(const struct moe_cuda_shape *s, const uint16_t *rows, const int32_t *position,
-                                    const float *weights, const uint16_t *old, int64_t stride, const uint16_t *y)
+static inline int moe_check_combine(const struct moe_cuda_shape *s, const uint16_t *rows,
+                                    const int32_t *position, const float *weights, const uint16_t *old,
+                                    int64_t stride, const uint16_t *y)
 {
     int wrong = 0;
     double alpha = s->alpha != 0 ? s->alpha : 1;
@@ -150,7 +154,8 @@ static inline int moe_check_combine(const struct moe_cuda_shape *s, const uint16
                 sum += part, size += fabs(part);
             }
             sum = sum * alpha + (s->accumulate ? moe_f32(old[t * stride + c]) : 0);
-            double tolerance = fabs(sum) * 0x1p-8 + size * fabs(alpha) * 1e-6 + 1e-30; /* a bf16 rounding, float sums */
+            double tolerance =
+                fabs(sum) * 0x1p-8 + size * fabs(alpha) * 1e-6 + 1e-30; /* a bf16 rounding, float sums */
             wrong += !(fabs(moe_f32(y[t * stride + c]) - sum) <= tolerance);
         }
     return wrong;

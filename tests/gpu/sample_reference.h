@@ -1,4 +1,5 @@
-/* Float64 reference of sampling, by sorting everything; used by tests/simt/test_sample_cuda.c and gpu_moe_sample.c. */
+/* Float64 reference of sampling, by sorting everything; used by tests/simt/test_sample_cuda.c and
+ * gpu_moe_sample.c. */
 #ifndef ROSE_TESTS_SAMPLE_REFERENCE_H
 #define ROSE_TESTS_SAMPLE_REFERENCE_H
 
@@ -29,10 +30,12 @@ static int sample_falling(const void *a, const void *b)
     return x->value != y->value ? (x->value < y->value ? 1 : -1) : x->token - y->token;
 }
 
-/* Philox 4x32-10, written from the paper: rounds on (c0, c1, c2, c3) with keys raised by the Weyl constants. */
+/* Philox 4x32-10, written from the paper: rounds on (c0, c1, c2, c3) with keys raised by the Weyl constants.
+ */
 static double sample_uniform(uint64_t seed, uint64_t step)
 {
-    uint32_t c[4] = {(uint32_t)step, (uint32_t)(step >> 32), 0, 0}, k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint32_t c[4] = {(uint32_t)step, (uint32_t)(step >> 32), 0, 0},
+             k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int i = 0; i < 10; i++) {
         uint64_t p = 0xD2511F53ull * c[0], q = 0xCD9E8D57ull * c[2];
         uint32_t n0 = (uint32_t)(q >> 32) ^ c[1] ^ k[0], n2 = (uint32_t)(p >> 32) ^ c[3] ^ k[1];
@@ -73,10 +76,12 @@ static float *sample_changed(const struct sample_host *h, const struct sample_ro
 }
 
 /* Whether `token` may be what the row draws, when top_p is a little off by `slack` and sums by 2e-6. */
-static bool sample_possible(const struct sample_ranked *c, int32_t n, const struct sample_row *r, int32_t v, int32_t token, double slack)
+static bool sample_possible(const struct sample_ranked *c, int32_t n, const struct sample_row *r, int32_t v,
+                            int32_t token, double slack)
 {
     double top = c[0].value, inverse = 1.0 / r->temperature, all = 0, kept = 0, cum = 0;
-    bool some = r->top_k > 0 && r->top_k < v, share = r->top_p < 1.0f, filtered = some || share || r->min_p > 0;
+    bool some = r->top_k > 0 && r->top_k < v, share = r->top_p < 1.0f,
+         filtered = some || share || r->min_p > 0;
     if (some && r->top_k < n) n = r->top_k;
     for (int32_t i = 0; i < n; i++) all += exp((c[i].value - top) * inverse);
     if (share) {
@@ -106,7 +111,8 @@ static bool sample_possible(const struct sample_ranked *c, int32_t n, const stru
 }
 
 /* Returns how many of a row's outputs are wrong. */
-static int sample_check(const struct sample_host *h, const struct sample_row *r, const struct sample_output *o)
+static int sample_check(const struct sample_host *h, const struct sample_row *r,
+                        const struct sample_output *o)
 {
     int wrong = 0;
     int32_t v = h->vocabulary, n = 0, able = 0;
@@ -126,8 +132,10 @@ static int sample_check(const struct sample_host *h, const struct sample_row *r,
         want = want < n ? want : n;
         wrong += o->top_count != want;
         for (int32_t i = 0; i < want && i < o->top_count; i++)
-            wrong += o->top_ids[i] != raw[i].token || !(fabs(o->top_logprobs[i] - (raw[i].value - lse)) <= 4e-6 * (1 + fabs(raw[i].value)));
-        if (o->token >= 0 && isfinite(lse)) wrong += !(fabs(o->logprob - (h->logits[o->token] - lse)) <= 4e-6 * (1 + fabs(lse)));
+            wrong += o->top_ids[i] != raw[i].token ||
+                     !(fabs(o->top_logprobs[i] - (raw[i].value - lse)) <= 4e-6 * (1 + fabs(raw[i].value)));
+        if (o->token >= 0 && isfinite(lse))
+            wrong += !(fabs(o->logprob - (h->logits[o->token] - lse)) <= 4e-6 * (1 + fabs(lse)));
     } else {
         wrong += o->logprob != 0 || o->top_count != 0;
     }
@@ -142,7 +150,8 @@ static int sample_check(const struct sample_host *h, const struct sample_row *r,
         wrong += o->token != c[best].token;
     } else {
         qsort(c, (size_t)able, sizeof *c, sample_falling);
-        wrong += !sample_possible(c, able, r, v, o->token, 0) && !sample_possible(c, able, r, v, o->token, 2e-6) &&
+        wrong += !sample_possible(c, able, r, v, o->token, 0) &&
+                 !sample_possible(c, able, r, v, o->token, 2e-6) &&
                  !sample_possible(c, able, r, v, o->token, -2e-6);
     }
     free(c), free(x);

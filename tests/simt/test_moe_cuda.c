@@ -1,5 +1,6 @@
-/* The CUDA MoE kernels on the CPU harness, as the plans give them, against float64: each form of the dispatch, every kind
- * of score, groups, bias, padding, ragged tails, NaN. And: they compile for every architecture. */
+/* The CUDA MoE kernels on the CPU harness, as the plans give them, against float64: each form of the
+ * dispatch, every kind of score, groups, bias, padding, ragged tails, NaN. And: they compile for every
+ * architecture. */
 #include "../gpu/moe_reference.h"
 #include "kernels/params/grid_barrier.h"
 #include "simt.h"
@@ -9,13 +10,18 @@ static struct rose_error err;
 
 static struct device_info device_of(const char *arch, int units)
 {
-    struct device_info d = {.kind = DEVICE_CUDA, .units = units, .l2_bytes = 50 << 20, .bandwidth = 4.8e12,
-                            .max_threads_per_unit = 2048, .cooperative = true};
+    struct device_info d = {.kind = DEVICE_CUDA,
+                            .units = units,
+                            .l2_bytes = 50 << 20,
+                            .bandwidth = 4.8e12,
+                            .max_threads_per_unit = 2048,
+                            .cooperative = true};
     snprintf(d.arch, sizeof d.arch, "%s", arch);
     return d;
 }
 
-static struct simt_report launch(const struct plan *p, const struct device_info *d, const void *params, uint64_t seed)
+static struct simt_report launch(const struct plan *p, const struct device_info *d, const void *params,
+                                 uint64_t seed)
 {
     char defines[600], file[100];
     CHECK(plan_defines(p, d, defines, sizeof defines));
@@ -33,7 +39,8 @@ static void *written(const char *name, size_t bytes, const void *from)
     return simt_buffer(name, bytes, from);
 }
 
-static void run(const struct moe_cuda_shape *s, const struct device_info *d, enum moe_cuda_form form, uint64_t seed)
+static void run(const struct moe_cuda_shape *s, const struct device_info *d, enum moe_cuda_form form,
+                uint64_t seed)
 {
     struct moe_cuda_dispatch plan;
     struct plan combine;
@@ -61,7 +68,9 @@ static void run(const struct moe_cuda_shape *s, const struct device_info *d, enu
         .counts = written("counts", n * 4, NULL),
         .offsets = written("offsets", (n + 1) * 4, NULL),
         .rows = written("rows", places * h * 2, NULL),
-        .block_base = plan.block_tokens ? written("block_base", plan_grid(&plan.launch[0], s->tokens) * n * 4, NULL) : NULL,
+        .block_base = plan.block_tokens
+                          ? written("block_base", plan_grid(&plan.launch[0], s->tokens) * n * 4, NULL)
+                          : NULL,
         .barrier = written("barrier", sizeof zero, zero),
         .logits_stride = (int64_t)stride,
         .x_stride = (int64_t)x_stride,
@@ -95,7 +104,8 @@ static void run(const struct moe_cuda_shape *s, const struct device_info *d, enu
 TEST(every)
 {
     struct device_info d = device_of("sm_90a", 6);
-    struct moe_cuda_shape s = {.tokens = 3, .experts = 40, .top_k = 3, .hidden = 264, .pad = 8, .normalize = true};
+    struct moe_cuda_shape s = {
+        .tokens = 3, .experts = 40, .top_k = 3, .hidden = 264, .pad = 8, .normalize = true};
     run(&s, &d, MOE_CUDA_EVERY, 1);
     s.tokens = 1;
     d = device_of("sm_120a", 4);
@@ -107,20 +117,31 @@ TEST(every)
 TEST(barrier)
 {
     struct device_info d = device_of("sm_90a", 20);
-    struct moe_cuda_shape s = {.tokens = 19, .experts = 64, .top_k = 4, .hidden = 40, .pad = 4, .score = OP_MOE_SIGMOID,
-                               .bias = true, .normalize = true, .scale = 2.5f, .groups = 8, .top_groups = 3,
-                               .accumulate = true, .alpha = 0.5f};
+    struct moe_cuda_shape s = {.tokens = 19,
+                               .experts = 64,
+                               .top_k = 4,
+                               .hidden = 40,
+                               .pad = 4,
+                               .score = OP_MOE_SIGMOID,
+                               .bias = true,
+                               .normalize = true,
+                               .scale = 2.5f,
+                               .groups = 8,
+                               .top_groups = 3,
+                               .accumulate = true,
+                               .alpha = 0.5f};
     run(&s, &d, MOE_CUDA_BARRIER, 3);
     d = device_of("sm_80", 20);
     run(&s, &d, MOE_CUDA_BARRIER, 4);
 }
 
-/* Softmax over the chosen, as gpt-oss: two launches, the last block scans. Two tokens more than two blocks hold. */
+/* Softmax over the chosen, as gpt-oss: two launches, the last block scans. Two tokens more than two blocks
+ * hold. */
 TEST(two_launches)
 {
     struct device_info d = device_of("sm_100a", 40);
-    struct moe_cuda_shape s = {.tokens = 258, .experts = 32, .top_k = 4, .hidden = 24, .pad = 16,
-                               .score = OP_MOE_SOFTMAX_AFTER};
+    struct moe_cuda_shape s = {
+        .tokens = 258, .experts = 32, .top_k = 4, .hidden = 24, .pad = 16, .score = OP_MOE_SOFTMAX_AFTER};
     run(&s, &d, MOE_CUDA_TWO, 5);
     s = (struct moe_cuda_shape){.tokens = 259, .experts = 33, .top_k = 2, .hidden = 2056};
     run(&s, &d, MOE_CUDA_TWO, 6);
@@ -145,7 +166,10 @@ TEST(not_a_number)
                                     .offsets = simt_buffer("offsets", 20, NULL),
                                     .rows = simt_buffer("rows", 64, NULL),
                                     .barrier = simt_buffer("barrier", 8, zero),
-                                    .logits_stride = 4, .x_stride = 8, .tokens = 2, .slices = plan.slices};
+                                    .logits_stride = 4,
+                                    .x_stride = 8,
+                                    .tokens = 2,
+                                    .slices = plan.slices};
     struct simt_report r = launch(&plan.launch[0], &d, &p, 1);
     CHECK_SIMT_CLEAN(r);
     const int32_t *ids = p.ids, *position = p.position, *offsets = p.offsets;
@@ -167,10 +191,15 @@ TEST(grid_barrier)
     uint32_t zero[10] = {0};
     struct grid_barrier_params p = {simt_buffer("words", sizeof zero, zero), simt_buffer("counter", 4, zero)};
     for (uint64_t seed = 0; seed < 3; seed++) {
-        struct simt_report r = simt_launch(&(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/grid_barrier.cu", "grid_barrier_probe",
-                                                                                       "ROSE_ARCH=900 THREADS=64 ROUNDS=6"),
-                                                                 .grid = {(uint32_t)d.units}, .block = {64}, .cooperative = true, .seed = seed},
-                                           &p);
+        struct simt_report r =
+            simt_launch(&(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/grid_barrier.cu",
+                                                                    "grid_barrier_probe",
+                                                                    "ROSE_ARCH=900 THREADS=64 ROUNDS=6"),
+                                              .grid = {(uint32_t)d.units},
+                                              .block = {64},
+                                              .cooperative = true,
+                                              .seed = seed},
+                        &p);
         CHECK_SIMT_CLEAN(r);
         for (int i = 0; i < 5; i++) CHECK_INT(((uint32_t *)p.words)[i], 6 * (seed + 1));
     }
@@ -200,19 +229,24 @@ TEST(compiles)
     for (int a = 0; a < 5 && jit; a++)
         for (int i = 0; i < 6; i++) {
             struct device_info d = device_of(arches[a], 132);
-            struct moe_cuda_shape s = {.tokens = (int[]){16, 128, 8192}[i % 3], .experts = 128, .top_k = 8, .hidden = 2048,
-                                       .pad = 64, .normalize = true};
+            struct moe_cuda_shape s = {.tokens = (int[]){16, 128, 8192}[i % 3],
+                                       .experts = 128,
+                                       .top_k = 8,
+                                       .hidden = 2048,
+                                       .pad = 64,
+                                       .normalize = true};
             if (i >= 3 && a != 2) continue;
             if (i >= 3)
-                s.experts = 256, s.hidden = 7168, s.score = OP_MOE_SIGMOID, s.bias = true, s.groups = 8, s.top_groups = 4,
-                s.scale = 2.5f;
+                s.experts = 256, s.hidden = 7168, s.score = OP_MOE_SIGMOID, s.bias = true, s.groups = 8,
+                s.top_groups = 4, s.scale = 2.5f;
             struct moe_cuda_dispatch plan;
             struct plan combine;
             int32_t slices;
             const struct jit_kernel *k;
             CHECK_OK(moe_cuda_plan_dispatch(&s, &d, &plan, &err), err);
             CHECK_OK(moe_cuda_plan_combine(&s, &d, &combine, &slices, &err), err);
-            for (int l = 0; l < plan.launches; l++) CHECK_OK(plan_request(&plan.launch[l], jit, d.arch, &k, &err), err);
+            for (int l = 0; l < plan.launches; l++)
+                CHECK_OK(plan_request(&plan.launch[l], jit, d.arch, &k, &err), err);
             CHECK_OK(plan_request(&combine, jit, d.arch, &k, &err), err);
         }
     CHECK_OK(jit_compile_all(jit, &err), err);
@@ -224,4 +258,5 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(grid_barrier),
+          CASE(wrong_shapes), CASE(compiles))

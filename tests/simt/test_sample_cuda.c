@@ -1,6 +1,6 @@
-/* The CUDA sampling kernel on the CPU harness, as its plan gives it, against a float64 reference that sorts: every filter
- * and their combinations, edits, penalties, masks, log-probabilities, ties by the thousand, nothing allowed, NaN. Tails are
- * ragged: 9,001 tokens are 17 tiles and a bit. */
+/* The CUDA sampling kernel on the CPU harness, as its plan gives it, against a float64 reference that sorts:
+ * every filter and their combinations, edits, penalties, masks, log-probabilities, ties by the thousand,
+ * nothing allowed, NaN. Tails are ragged: 9,001 tokens are 17 tiles and a bit. */
 #include "../gpu/sample_reference.h"
 #include "ops/sample.h"
 #include "ops/sample_cuda.h"
@@ -23,7 +23,11 @@ static float normal_(uint64_t *s)
 }
 static struct device_info device_of(const char *arch)
 {
-    struct device_info d = {.kind = DEVICE_CUDA, .units = 8, .l2_bytes = 50 << 20, .bandwidth = 4.8e12, .max_threads_per_unit = 2048};
+    struct device_info d = {.kind = DEVICE_CUDA,
+                            .units = 8,
+                            .l2_bytes = 50 << 20,
+                            .bandwidth = 4.8e12,
+                            .max_threads_per_unit = 2048};
     snprintf(d.arch, sizeof d.arch, "%s", arch);
     return d;
 }
@@ -37,14 +41,18 @@ static float rounded(float f)
 }
 
 /* Rows of logits [n, V], checked row by row. */
-static void check(const char *arch, bool bf16, bool modify, const float *logits, const struct sample_row *rows, int n, uint64_t seed)
+static void check(const char *arch, bool bf16, bool modify, const float *logits,
+                  const struct sample_row *rows, int n, uint64_t seed)
 {
-    static const struct sample_edit edits[EDITS] = {{5, 3.0f}, {7, -INFINITY}, {5, 0.5f}, {-4, 1.0f}, {V, 1.0f}, {4097, 30.0f}, {0, -1.0f}, {7, 2.0f}};
-    static int32_t history[SLOTS * STRIDE], length[SLOTS] = {0, 33, STRIDE}, prompt[SLOTS] = {0, 10, 3}, feed[16];
+    static const struct sample_edit edits[EDITS] = {{5, 3.0f}, {7, -INFINITY}, {5, 0.5f},  {-4, 1.0f},
+                                                    {V, 1.0f}, {4097, 30.0f},  {0, -1.0f}, {7, 2.0f}};
+    static int32_t history[SLOTS * STRIDE], length[SLOTS] = {0, 33, STRIDE}, prompt[SLOTS] = {0, 10, 3},
+                                            feed[16];
     static uint32_t mask[MASKS * ((V + 31) / 32)];
     static uint32_t counters[16];
     uint64_t s = seed;
-    for (int i = 0; i < SLOTS * STRIDE; i++) history[i] = i % 7 == 0 ? 4097 : (int32_t)(random_(&s) % (V + 20)) - 10;
+    for (int i = 0; i < SLOTS * STRIDE; i++)
+        history[i] = i % 7 == 0 ? 4097 : (int32_t)(random_(&s) % (V + 20)) - 10;
     for (int i = 0; i < (V + 31) / 32; i++) mask[i] = random_(&s) & random_(&s);
     struct device_info d = device_of(arch);
     struct sample_shape shape = {.rows = n, .vocabulary = V, .bf16 = bf16, .modify = modify};
@@ -74,8 +82,15 @@ static void check(const char *arch, bool bf16, bool modify, const float *logits,
                               .feed = simt_buffer("feed", sizeof feed, feed),
                               .work = simt_buffer("work", (size_t)(n * work) * 4, NULL),
                               .counters = simt_buffer("counters", sizeof counters, counters),
-                              .logits_stride = stride, .mask_stride = (V + 31) / 32, .history_stride = STRIDE, .work_stride = work,
-                              .vocabulary = V, .slots = SLOTS, .edits_max = EDITS, .masks = MASKS, .blocks = blocks};
+                              .logits_stride = stride,
+                              .mask_stride = (V + 31) / 32,
+                              .history_stride = STRIDE,
+                              .work_stride = work,
+                              .vocabulary = V,
+                              .slots = SLOTS,
+                              .edits_max = EDITS,
+                              .masks = MASKS,
+                              .blocks = blocks};
     if (modify) {
         p.edits = simt_buffer("edits", sizeof edits, edits);
         p.mask = simt_buffer("mask", sizeof mask, mask);
@@ -85,12 +100,13 @@ static void check(const char *arch, bool bf16, bool modify, const float *logits,
     }
     char defines[300];
     CHECK(plan_defines(&plan, &d, defines, sizeof defines));
-    struct simt_report report = simt_launch(&(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/sample.cu", "sample", defines),
-                                                                  .grid = {plan_grid(&plan, n)},
-                                                                  .block = {plan.block},
-                                                                  .dependent = plan_arch(&d) >= 900,
-                                                                  .seed = seed},
-                                            &p);
+    struct simt_report report = simt_launch(
+        &(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/sample.cu", "sample", defines),
+                              .grid = {plan_grid(&plan, n)},
+                              .block = {plan.block},
+                              .dependent = plan_arch(&d) >= 900,
+                              .seed = seed},
+        &p);
     CHECK_SIMT_CLEAN(report);
     for (int r = 0; r < n && report.fault == SIMT_CLEAN; r++) {
         const struct sample_output *o = (const struct sample_output *)p.output + r;
@@ -98,15 +114,18 @@ static void check(const char *arch, bool bf16, bool modify, const float *logits,
         bool slot = modify && row->slot >= 0 && row->slot < SLOTS;
         struct sample_host h = {.logits = values + r * V,
                                 .edits = modify ? edits : NULL,
-                                .mask = modify && row->mask_row >= 0 ? mask + row->mask_row * ((V + 31) / 32) : NULL,
+                                .mask = modify && row->mask_row >= 0 ? mask + row->mask_row * ((V + 31) / 32)
+                                                                     : NULL,
                                 .history = slot ? history + row->slot * STRIDE : NULL,
-                                .vocabulary = V, .edits_max = EDITS,
+                                .vocabulary = V,
+                                .edits_max = EDITS,
                                 .length = slot ? length[row->slot] : 0,
                                 .prompt = slot ? prompt[row->slot] : 0};
         int wrong = sample_check(&h, row, o);
         if (wrong) fprintf(stderr, "row %d of %s: %d wrong, token %d\n", r, arch, wrong, o->token);
         CHECK_INT(wrong, 0);
-        if (row->feed >= 0 && row->given < 0 && o->token >= 0) CHECK_INT(((int32_t *)p.feed)[row->feed], o->token);
+        if (row->feed >= 0 && row->given < 0 && o->token >= 0)
+            CHECK_INT(((int32_t *)p.feed)[row->feed], o->token);
         if (slot && row->append && o->token >= 0) {
             bool room = length[row->slot] < STRIDE;
             CHECK_INT(((int32_t *)p.history_length)[row->slot], length[row->slot] + room);
@@ -134,10 +153,19 @@ static void check_cpu(const float *logits, const struct sample_row *rows, int n)
     struct device *d = NULL;
     struct program *p = NULL;
     memcpy(x, logits, (size_t)n * V * 4);
-    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = 1, .scratch_bytes = op_sample_scratch(V)}, &d, &err), err);
+    CHECK_OK(
+        device_open(
+            &(struct device_options){.kind = DEVICE_CPU, .threads = 1, .scratch_bytes = op_sample_scratch(V)},
+            &d, &err),
+        err);
     CHECK_OK(program_open(d, &p, &err), err);
-    struct op_sample op = {.logits = {.buffer = program_external(p, "logits", x, (size_t)n * V * 4), .dtype = DTYPE_F32, .rows = EXTENT_SAMPLES, .cols = V, .stride = V},
-                           .rows = program_external(p, "rows", (void *)(uintptr_t)rows, (size_t)n * sizeof *rows),
+    struct op_sample op = {.logits = {.buffer = program_external(p, "logits", x, (size_t)n * V * 4),
+                                      .dtype = DTYPE_F32,
+                                      .rows = EXTENT_SAMPLES,
+                                      .cols = V,
+                                      .stride = V},
+                           .rows =
+                               program_external(p, "rows", (void *)(uintptr_t)rows, (size_t)n * sizeof *rows),
                            .output = program_external(p, "output", out, sizeof out),
                            .feed = program_external(p, "feed", feed, sizeof feed),
                            .max_samples = n};
@@ -160,12 +188,67 @@ TEST(filters)
 {
     struct sample_row rows[] = {
         SAMPLE_ROW_GREEDY,
-        {.temperature = 1, .top_p = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = 3, .seed = 1, .step = 9},
-        {.temperature = 0.7f, .top_p = 1, .top_k = 50, .repetition = 1, .given = -1, .top_n = 5, .slot = -1, .mask_row = -1, .feed = -1, .seed = 2},
-        {.temperature = 1.3f, .top_p = 0.9f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 3, .step = 1},
-        {.temperature = 1, .top_p = 0.8f, .top_k = 30, .min_p = 0.02f, .repetition = 1, .given = -1, .top_n = 20, .slot = -1, .mask_row = -1, .feed = -1, .seed = 4},
-        {.temperature = 0.9f, .top_p = 1, .min_p = 0.05f, .repetition = 1, .given = -1, .top_n = 0, .slot = -1, .mask_row = -1, .feed = -1, .seed = 5},
-        {.temperature = 1, .top_p = 1, .top_k = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 6},
+        {.temperature = 1,
+         .top_p = 1,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = 3,
+         .seed = 1,
+         .step = 9},
+        {.temperature = 0.7f,
+         .top_p = 1,
+         .top_k = 50,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 5,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 2},
+        {.temperature = 1.3f,
+         .top_p = 0.9f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 3,
+         .step = 1},
+        {.temperature = 1,
+         .top_p = 0.8f,
+         .top_k = 30,
+         .min_p = 0.02f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 20,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 4},
+        {.temperature = 0.9f,
+         .top_p = 1,
+         .min_p = 0.05f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 0,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 5},
+        {.temperature = 1,
+         .top_p = 1,
+         .top_k = 1,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 6},
         {.top_p = 1, .repetition = 1, .given = 4321, .top_n = 3, .slot = -1, .mask_row = -1, .feed = -1},
     };
     float *x = logits_of(8, 4, 11);
@@ -181,12 +264,65 @@ TEST(filters)
 TEST(flat)
 {
     struct sample_row rows[] = {
-        {.temperature = 1, .top_p = 0.9f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 21},
-        {.temperature = 2, .top_p = 1, .top_k = 6000, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 22},
-        {.temperature = 1, .top_p = 0.7f, .top_k = 5000, .min_p = 0.01f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 23},
-        {.temperature = 3, .top_p = 1, .min_p = 0.01f, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 24},
-        {.temperature = 1, .top_p = 0.5f, .repetition = 1, .given = -1, .top_n = 4, .slot = -1, .mask_row = -1, .feed = -1, .seed = 25}, /* all equal */
-        {.temperature = 1, .top_p = 1, .top_k = 8000, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 26}, /* two values */
+        {.temperature = 1,
+         .top_p = 0.9f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 21},
+        {.temperature = 2,
+         .top_p = 1,
+         .top_k = 6000,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 22},
+        {.temperature = 1,
+         .top_p = 0.7f,
+         .top_k = 5000,
+         .min_p = 0.01f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 23},
+        {.temperature = 3,
+         .top_p = 1,
+         .min_p = 0.01f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 24},
+        {.temperature = 1,
+         .top_p = 0.5f,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 4,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 25}, /* all equal */
+        {.temperature = 1,
+         .top_p = 1,
+         .top_k = 8000,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 26}, /* two values */
     };
     float *x = logits_of(6, 0.5f, 12);
     for (int t = 0; t < V; t++) {
@@ -204,12 +340,67 @@ TEST(flat)
 TEST(changed)
 {
     struct sample_row rows[] = {
-        {.top_p = 1, .repetition = 1.3f, .presence = 0.5f, .frequency = 0.25f, .given = -1, .top_n = 2, .slot = 1, .append = 1, .mask_row = -1, .feed = 0},
-        {.temperature = 1, .top_p = 0.9f, .repetition = 1.1f, .given = -1, .top_n = -1, .slot = 2, .append = 1, .mask_row = 0, .feed = 1, .seed = 31, .edits_begin = 0, .edits_count = EDITS},
-        {.temperature = 0.8f, .top_p = 1, .top_k = 40, .repetition = 1, .given = -1, .top_n = 20, .slot = -1, .mask_row = 0, .feed = 2, .seed = 32},
-        {.temperature = 1, .top_p = 1, .repetition = 1, .given = -1, .top_n = 0, .slot = 0, .append = 1, .mask_row = 1, .feed = 5, .seed = 33}, /* mask 1 allows nothing */
-        {.temperature = 1, .top_p = 1, .repetition = 1, .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1, .seed = 34, .edits_begin = 2, .edits_count = 1000},
-        {.temperature = 1, .top_p = 1, .repetition = 1, .given = V + 3, .top_n = 1, .slot = 1, .mask_row = 0, .feed = -1},
+        {.top_p = 1,
+         .repetition = 1.3f,
+         .presence = 0.5f,
+         .frequency = 0.25f,
+         .given = -1,
+         .top_n = 2,
+         .slot = 1,
+         .append = 1,
+         .mask_row = -1,
+         .feed = 0},
+        {.temperature = 1,
+         .top_p = 0.9f,
+         .repetition = 1.1f,
+         .given = -1,
+         .top_n = -1,
+         .slot = 2,
+         .append = 1,
+         .mask_row = 0,
+         .feed = 1,
+         .seed = 31,
+         .edits_begin = 0,
+         .edits_count = EDITS},
+        {.temperature = 0.8f,
+         .top_p = 1,
+         .top_k = 40,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 20,
+         .slot = -1,
+         .mask_row = 0,
+         .feed = 2,
+         .seed = 32},
+        {.temperature = 1,
+         .top_p = 1,
+         .repetition = 1,
+         .given = -1,
+         .top_n = 0,
+         .slot = 0,
+         .append = 1,
+         .mask_row = 1,
+         .feed = 5,
+         .seed = 33}, /* mask 1 allows nothing */
+        {.temperature = 1,
+         .top_p = 1,
+         .repetition = 1,
+         .given = -1,
+         .top_n = -1,
+         .slot = -1,
+         .mask_row = -1,
+         .feed = -1,
+         .seed = 34,
+         .edits_begin = 2,
+         .edits_count = 1000},
+        {.temperature = 1,
+         .top_p = 1,
+         .repetition = 1,
+         .given = V + 3,
+         .top_n = 1,
+         .slot = 1,
+         .mask_row = 0,
+         .feed = -1},
     };
     float *x = logits_of(6, 3, 13);
     check("sm_90a", true, true, x, rows, 6, 6);

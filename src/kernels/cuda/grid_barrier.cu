@@ -1,7 +1,7 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* ROUNDS grid barriers in a row, for their cost: what a plan of one cooperative launch has to beat a second launch by. Every
- * round each block adds to the next block's word what it finds in its own, so that a barrier that lets one pass shows in the
- * sum. Constants: THREADS, ROUNDS. */
+/* ROUNDS grid barriers in a row, for their cost: what a plan of one cooperative launch has to beat a second
+ * launch by. Every round each block adds to the next block's word what it finds in its own, so that a barrier
+ * that lets one pass shows in the sum. Constants: THREADS, ROUNDS. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/params/grid_barrier.h"
 

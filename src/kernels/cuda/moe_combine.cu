@@ -1,6 +1,6 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* y[t] = [y[t] +] ALPHA * sum over a token's picks, in their order, of weight * rows[position]: TOP_K loads in flight a
- * thread, sums in registers (float). Constants: TOP_K, HIDDEN, THREADS, ACCUMULATE, ALPHA. */
+/* y[t] = [y[t] +] ALPHA * sum over a token's picks, in their order, of weight * rows[position]: TOP_K loads
+ * in flight a thread, sums in registers (float). Constants: TOP_K, HIDDEN, THREADS, ACCUMULATE, ALPHA. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/params/moe.h"
 
@@ -28,7 +28,8 @@ KERNEL(moe_combine, struct moe_combine_params, p, THREADS, 1)
                 u32x4 zero = {{0, 0, 0, 0}};
                 v[j] = zero;
                 if (from + j < TOP_K && row[from + j < TOP_K ? from + j : 0] >= 0)
-                    v[j] = ld16_nc((const bf16 *)p.rows + (uint64_t)(uint32_t)row[from + j] * HIDDEN + at * 8);
+                    v[j] =
+                        ld16_nc((const bf16 *)p.rows + (uint64_t)(uint32_t)row[from + j] * HIDDEN + at * 8);
             }
             UNROLL for (uint32_t j = 0; j < DEEP; j++)
             {
@@ -46,7 +47,8 @@ KERNEL(moe_combine, struct moe_combine_params, p, THREADS, 1)
         UNROLL for (uint32_t i = 0; i < 4; i++)
         {
             float lo = sum[2 * i] * ALPHA, hi = sum[2 * i + 1] * ALPHA;
-            if (ACCUMULATE) lo += bf16x2_lo_f32(as_bf16x2(old.v[i])), hi += bf16x2_hi_f32(as_bf16x2(old.v[i]));
+            if (ACCUMULATE)
+                lo += bf16x2_lo_f32(as_bf16x2(old.v[i])), hi += bf16x2_hi_f32(as_bf16x2(old.v[i]));
             out.v[i] = f32_to_bf16x2(lo, hi).bits;
         }
         st16(y, out);

@@ -1,6 +1,6 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Many tokens, second launch: a block a token reads the row once and writes it to its TOP_K places. Constants: EXPERTS,
- * TOP_K, HIDDEN, THREADS, BLOCK_TOKENS (tokens of a block of moe_route). */
+/* Many tokens, second launch: a block a token reads the row once and writes it to its TOP_K places.
+ * Constants: EXPERTS, TOP_K, HIDDEN, THREADS, BLOCK_TOKENS (tokens of a block of moe_route). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/params/moe.h"
 
@@ -25,15 +25,16 @@ KERNEL(moe_copy, struct moe_dispatch_params, p, THREADS, 1)
     if (thread_x() < TOP_K) {
         uint32_t i = t * TOP_K + thread_x();
         int32_t id = ((const int32_t *)p.ids)[i], rank = ((const int32_t *)p.position)[i], at = -1;
-        if (id >= 0) at = rank + ((const int32_t *)p.block_base)[(uint64_t)(t / BLOCK_TOKENS) * EXPERTS + (uint32_t)id];
+        if (id >= 0)
+            at =
+                rank + ((const int32_t *)p.block_base)[(uint64_t)(t / BLOCK_TOKENS) * EXPERTS + (uint32_t)id];
         place[thread_x()] = at;
         ((int32_t *)p.position)[i] = at;
     }
     block_sync();
     bf16 *rows = (bf16 *)p.rows;
     for (uint32_t from = 0; from < VECTORS; from += DEEP * THREADS) {
-        if (from > 0)
-            UNROLL for (uint32_t i = 0; i < DEEP; i++)
+        if (from > 0) UNROLL for (uint32_t i = 0; i < DEEP; i++)
             {
                 uint32_t at = from + i * THREADS + thread_x();
                 if (at < VECTORS) v[i] = ld16_nc(x + at * 8);

@@ -4,8 +4,8 @@
  *     route    EVERY = 1: each block routes all tokens for itself, a warp a token; nothing is exchanged
  *              EVERY = 0: the grid shares the tokens, then meets at a grid barrier (cooperative launch)
  *     count    each block counts all ids in shared memory and scans the padded counts
- *     copy     unit of work: one slice of one token's row, read once and written TOP_K times; a pick's rank is the number of
- *              earlier tokens with the same id
+ *     copy     unit of work: one slice of one token's row, read once and written TOP_K times; a pick's rank
+ * is the number of earlier tokens with the same id
  *
  * Constants: those of moe_router.cuh, HIDDEN (a multiple of 8), PAD, THREADS, EVERY, MAX_TOKENS. */
 #include "kernels/cuda/moe_router.cuh"

@@ -1,7 +1,7 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Many tokens, first launch: routing, ranks and places. A block has WARPS * PER_WARP consecutive tokens, each warp PER_WARP
- * of them; a warp counts its own picks by match, the block adds up its warps, and the block that finishes last turns the
- * blocks' counts into the place where each block's picks of an expert begin:
+/* Many tokens, first launch: routing, ranks and places. A block has WARPS * PER_WARP consecutive tokens, each
+ * warp PER_WARP of them; a warp counts its own picks by match, the block adds up its warps, and the block
+ * that finishes last turns the blocks' counts into the place where each block's picks of an expert begin:
  *
  *     block_base[b][e] = offsets[e] + picks of e in blocks before b
  *
@@ -67,8 +67,8 @@ DEVICE void moe_scan(const struct moe_dispatch_params *p, uint32_t *sums, uint32
 
 KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
 {
-    SHARED(int32_t, ids, WARPS *PICKS);
-    SHARED(uint32_t, rank, WARPS *PICKS);
+    SHARED(int32_t, ids, WARPS * PICKS);
+    SHARED(uint32_t, rank, WARPS * PICKS);
     SHARED(uint32_t, count, (WARPS > SEGMENTS ? WARPS : SEGMENTS) * EXPERTS);
     SHARED(uint32_t, total, EXPERTS);
     SHARED(uint32_t, begin, EXPERTS + 1);
@@ -84,7 +84,8 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
         float weight;
         uint32_t t = first + i;
         if (t < tokens) {
-            moe_route_token((const float *)p.logits + t * p.logits_stride, (const float *)p.bias, &id, &weight);
+            moe_route_token((const float *)p.logits + t * p.logits_stride, (const float *)p.bias, &id,
+                            &weight);
             if (lane < TOP_K) {
                 ((int32_t *)p.ids)[t * TOP_K + lane] = id;
                 ((float *)p.weights)[t * TOP_K + lane] = weight;
@@ -97,7 +98,8 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
     UNROLL_N(1) for (uint32_t i = 0; i < PICKS; i += WARP)
     {
         int32_t id = i + lane < PICKS ? ids[warp * PICKS + i + lane] : -1;
-        uint32_t same = warp_match(FULL_WARP, (uint32_t)id), before = popcount_u32(same & ((1u << lane) - 1)), seen = 0;
+        uint32_t same = warp_match(FULL_WARP, (uint32_t)id), before = popcount_u32(same & ((1u << lane) - 1)),
+                 seen = 0;
         if (id >= 0) {
             seen = mine[id];
             rank[warp * PICKS + i + lane] = seen + before;
@@ -122,7 +124,8 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
     for (uint32_t i = lane; i < PICKS; i += WARP) {
         int32_t id = ids[warp * PICKS + i];
         if (first + i / TOP_K < tokens)
-            ((int32_t *)p.position)[first * TOP_K + i] = id < 0 ? -1 : (int32_t)(rank[warp * PICKS + i] + mine[id]);
+            ((int32_t *)p.position)[first * TOP_K + i] =
+                id < 0 ? -1 : (int32_t)(rank[warp * PICKS + i] + mine[id]);
     }
     block_sync();
     if (thread_x() == 0) {

@@ -1,13 +1,15 @@
-/* The choice of a token's experts by one warp; the rules are those of kernels/cpu/moe.c. Expert e is the business of lane
- * e % 32. Constants: EXPERTS (<= 1024), TOP_K (<= 32), SCORE (0 softmax, 1 sigmoid, 2 softmax over the chosen), BIAS (0, 1),
- * GROUPS and TOP_GROUPS (GROUPS <= 32; 0 or 1: none), NORMALIZE, SCALE (float). */
+/* The choice of a token's experts by one warp; the rules are those of kernels/cpu/moe.c. Expert e is the
+ * business of lane e % 32. Constants: EXPERTS (<= 1024), TOP_K (<= 32), SCORE (0 softmax, 1 sigmoid, 2
+ * softmax over the chosen), BIAS (0, 1), GROUPS and TOP_GROUPS (GROUPS <= 32; 0 or 1: none), NORMALIZE, SCALE
+ * (float). */
 #ifndef ROSE_CUDA_MOE_ROUTER_CUH
 #define ROSE_CUDA_MOE_ROUTER_CUH
 
 #include "kernels/cuda/common/rose.cuh"
 
 #define MOE_VPT ((EXPERTS + WARP - 1) / WARP)
-STATIC_ASSERT(EXPERTS <= 1024 && TOP_K <= 32 && TOP_K <= EXPERTS && GROUPS <= 32, "more than a warp's registers hold");
+STATIC_ASSERT(EXPERTS <= 1024 && TOP_K <= 32 && TOP_K <= EXPERTS && GROUPS <= 32,
+              "more than a warp's registers hold");
 
 /* Rises with x; equal for both zeros; 0 for NaN, which is never chosen. */
 DEVICE uint32_t moe_key(float x)
@@ -39,8 +41,8 @@ DEVICE void moe_scores(const float *logits, float *score)
 }
 
 #if GROUPS > 1 && TOP_GROUPS < GROUPS
-/* Only experts of the best TOP_GROUPS groups keep their keys. A group is as good as its best expert, with a selection bias
- * as its two best together. */
+/* Only experts of the best TOP_GROUPS groups keep their keys. A group is as good as its best expert, with a
+ * selection bias as its two best together. */
 DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
 {
     uint32_t lane = lane_id(), mine = 0, chosen = 0;
@@ -57,7 +59,8 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
         }
         UNROLL for (uint32_t m = WARP / 2; m; m /= 2)
         {
-            float f = shuffle_xor_f32(FULL_WARP, first, m, WARP), s = shuffle_xor_f32(FULL_WARP, second, m, WARP);
+            float f = shuffle_xor_f32(FULL_WARP, first, m, WARP),
+                  s = shuffle_xor_f32(FULL_WARP, second, m, WARP);
             float low = f < first ? f : first, high = s > second ? s : second;
             first = f > first ? f : first;
             second = low > high ? low : high;

@@ -1,34 +1,34 @@
-/* Parameters of the CUDA mixture-of-experts kernels: routing, dispatch (rows copied into the experts' padded buffers),
- * combine (weighted sum of the experts' rows). */
+/* Parameters of the CUDA mixture-of-experts kernels: routing, dispatch (rows copied into the experts' padded
+ * buffers), combine (weighted sum of the experts' rows). */
 #ifndef ROSE_KERNELS_PARAMS_MOE_H
 #define ROSE_KERNELS_PARAMS_MOE_H
 
 #include "kernels/params/types.h"
 
-/* moe_dispatch, moe_route, moe_copy. The place of a pick (token, choice) is offsets[expert] + its rank among that expert's
- * tokens, in the tokens' order: the same on every run. */
+/* moe_dispatch, moe_route, moe_copy. The place of a pick (token, choice) is offsets[expert] + its rank among
+ * that expert's tokens, in the tokens' order: the same on every run. */
 struct moe_dispatch_params {
     const void *logits; /* f32 [T, EXPERTS] */
     const void *bias;   /* f32 [EXPERTS], added for choosing only; unused when BIAS = 0 */
     const void *x;      /* bf16 [T, HIDDEN] */
     void *ids;          /* i32 [T, TOP_K], falling score; -1: nothing but NaN was left */
     void *weights;      /* f32 [T, TOP_K] */
-    void *position;     /* i32 [T, TOP_K], row of `rows`; -1 for an id of -1 (moe_route: the rank in its block) */
-    void *counts;       /* i32 [EXPERTS] */
-    void *offsets;      /* i32 [EXPERTS + 1], multiples of PAD */
-    void *rows;         /* bf16 [T * TOP_K + EXPERTS * (PAD - 1), HIDDEN]; rows that only pad are not written */
-    void *block_base;   /* moe_route, moe_copy: i32 [blocks, EXPERTS] */
-    void *barrier;      /* u32 [2], zero before the first launch; no two grids at the same time */
+    void *position; /* i32 [T, TOP_K], row of `rows`; -1 for an id of -1 (moe_route: the rank in its block) */
+    void *counts;   /* i32 [EXPERTS] */
+    void *offsets;  /* i32 [EXPERTS + 1], multiples of PAD */
+    void *rows;     /* bf16 [T * TOP_K + EXPERTS * (PAD - 1), HIDDEN]; rows that only pad are not written */
+    void *block_base; /* moe_route, moe_copy: i32 [blocks, EXPERTS] */
+    void *barrier;    /* u32 [2], zero before the first launch; no two grids at the same time */
     int64_t logits_stride, x_stride; /* elements; x_stride a multiple of 8 */
-    int32_t tokens, slices; /* moe_dispatch: slices of a row, each its own unit of work */
+    int32_t tokens, slices;          /* moe_dispatch: slices of a row, each its own unit of work */
 };
 
 struct moe_combine_params {
-    const void *rows;     /* bf16 [places, HIDDEN]: the experts' results */
-    const void *position; /* i32 [T, TOP_K] */
-    const void *weights;  /* f32 [T, TOP_K] */
-    void *y;              /* bf16 [T, HIDDEN] */
-    int64_t y_stride;     /* elements, a multiple of 8 */
+    const void *rows;       /* bf16 [places, HIDDEN]: the experts' results */
+    const void *position;   /* i32 [T, TOP_K] */
+    const void *weights;    /* f32 [T, TOP_K] */
+    void *y;                /* bf16 [T, HIDDEN] */
+    int64_t y_stride;       /* elements, a multiple of 8 */
     int32_t tokens, slices; /* slices of a row, each a block's */
 };
 

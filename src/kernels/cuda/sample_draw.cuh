@@ -1,0 +1,511 @@
+/* The block that finishes a row: candidates and their sort, the draw, and rows where more survive than are sorted. */
+#ifndef ROSE_CUDA_SAMPLE_DRAW_CUH
+#define ROSE_CUDA_SAMPLE_DRAW_CUH
+
+#include "kernels/cuda/sample_row.cuh"
+
+/* ---- the last block: candidates
+ * ------------------------------------------------------------------------------------------ */
+
+/* A key that at least k maxima reach, and not many more. */
+DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint32_t k, uint32_t top)
+{
+    uint32_t key[KEYS], low = LEAST_KEY, high = top + 1, turn = 0;
+    block_sync(); /* of `reduce` the last readers */
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
+    {
+        uint32_t s = i * THREADS + thread_x();
+        key[i] = s < SUBS ? key_of(stats[s]) : 0;
+    }
+    while (high - low > 1 && k < SUBS) {
+        uint32_t middle = low + (high - low) / 2, n = 0;
+        UNROLL for (uint32_t i = 0; i < KEYS; i++) n += key[i] >= middle;
+        n = redux_add_u32(FULL_WARP, n);
+        if (lane_id() == 0) m->reduce[turn * WARPS + warp_id()] = n;
+        block_sync();
+        n = 0;
+        for (uint32_t w = 0; w < WARPS; w++) n += (uint32_t)m->reduce[turn * WARPS + w];
+        turn ^= 1;
+        if (n < k)
+            high = middle;
+        else
+            low = middle;
+        if (n >= k && n <= k + k / 2 + 16) break;
+    }
+    block_sync();
+    return low;
+}
+
+DEVICE void keep(const struct scratch *m, uint32_t token, float v, uint32_t least)
+{
+    uint32_t key = key_of(v);
+    if (key < least) return;
+    uint32_t n = atom_add_u32(relaxed, cta, &m->word[W_COUNT], 1);
+    if (n < CANDIDATES) m->pool[n] = (uint64_t)key << 32 | (0xffffffffu - token);
+}
+/* One load of sub-blocks a lane: WARP * each / 64 of them a warp. */
+DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_t n, uint32_t least,
+                        uint32_t each)
+{
+    uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
+    for (uint32_t i = warp_id() * per * 4; i < n; i += WARPS * per * 4) {
+        float v[4][8];
+        uint32_t token[4];
+        UNROLL for (uint32_t u = 0; u < 4; u++)
+        {
+            uint32_t j = i + u * per + lane_id() / vectors, sub = j < n ? m->list[j] : 0;
+            token[u] =
+                j < n ? sub / 8 * TILE + vector / 4 * WARP * each + sub % 8 * 4 * each + vector % 4 * each
+                      : VOCAB;
+            load(s, token[u], each, v[u]);
+        }
+        uint32_t hits = 0; /* few: one copy of what is done with them */
+        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
+            (uint32_t)(key_of(v[u][e]) >= least) << (u * each + e);
+        while (hits) {
+            uint32_t bit = ffs_u32(hits) - 1, where = VOCAB;
+            float x = 0.0f;
+            UNROLL for (uint32_t u = 0; u < 4; u++)
+            {
+                if (bit / each == u) where = token[u] + bit % each;
+                UNROLL for (uint32_t e = 0; e < each; e++) x = bit == u * each + e ? v[u][e] : x;
+            }
+            keep(m, where, x, least);
+            hits &= hits - 1;
+        }
+    }
+}
+/* All logits whose key is at least `least`, into the pool in any order. Returns how many; beyond CANDIDATES
+ * they are only counted. */
+DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uint32_t least)
+{
+    block_sync();
+    if (thread_x() < 2) m->word[thread_x() ? W_LIST : W_COUNT] = 0;
+    block_sync();
+    for (uint32_t i = thread_x(); i < SUBS; i += THREADS)
+        if (key_of(s->stats[i]) >= least) {
+            uint32_t n = atom_add_u32(relaxed, cta, &m->word[W_LIST], 1);
+            m->list[n] = (uint16_t)i;
+        }
+    block_sync();
+    if (NARROW(s))
+        gather_part(m, s, m->word[W_LIST], least, 8);
+    else
+        gather_part(m, s, m->word[W_LIST], least, 4);
+    block_sync();
+    return m->word[W_COUNT];
+}
+/* Falling; a bitonic network over the next power of two. */
+DEVICE_CALL void sort(const struct scratch *m, uint32_t n)
+{
+    uint32_t size = 2;
+    while (size < n) size *= 2;
+    UNROLL_N(1) for (uint32_t i = n + thread_x(); i < size; i += THREADS) m->pool[i] = 0;
+    block_sync();
+    UNROLL_N(1) for (uint32_t k = 2; k <= size; k *= 2) UNROLL_N(1) for (uint32_t j = k / 2; j; j /= 2)
+    {
+        UNROLL_N(1) for (uint32_t i = thread_x(); i < size / 2; i += THREADS)
+        {
+            uint32_t lo = 2 * i - (i & (j - 1)), hi = lo + j;
+            uint64_t a = m->pool[lo], b = m->pool[hi];
+            if ((lo & k) == 0 ? a < b : a > b) {
+                m->pool[lo] = b;
+                m->pool[hi] = a;
+            }
+        }
+        block_sync();
+    }
+}
+DEVICE uint64_t mass_of(uint64_t candidate, float top, float scale)
+{
+    return fixed_of(weight_of(value_of((uint32_t)(candidate >> 32)), top, scale));
+}
+DEVICE uint32_t token_of(uint64_t candidate)
+{
+    return 0xffffffffu - (uint32_t)candidate;
+}
+
+/* ---- the draw
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+/* In [0, 1), 53 bits: Philox 4x32-10 (Salmon et al. 2011), key seed, counter step; as kernels/cpu/sample.c.
+ */
+DEVICE double uniform(uint64_t seed, uint64_t step)
+{
+    uint32_t c0 = (uint32_t)step, c1 = (uint32_t)(step >> 32), c2 = 0, c3 = 0, k0 = (uint32_t)seed,
+             k1 = (uint32_t)(seed >> 32);
+    UNROLL_N(1) for (int round = 0; round < 10; round++)
+    {
+        uint64_t a = (uint64_t)0xD2511F53u * c0, b = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)b;
+        c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return ((double)(c0 >> 5) * 67108864.0 + (double)(c1 >> 6)) * (1.0 / 9007199254740992.0);
+}
+/* The first place of the drawn number: the element whose cumulative mass is the first to exceed it. */
+DEVICE uint64_t place_of(const struct sample_row *r, uint64_t total)
+{
+    uint64_t left = (uint64_t)(uniform(r->seed, r->step) * (double)total);
+    return left < total ? left : total - 1;
+}
+/* The mass that top_p of `total` needs; at least 1. */
+DEVICE uint64_t share_of(float top_p, uint64_t total)
+{
+    uint64_t need = (uint64_t)((double)top_p * (double)total);
+    return need < 1 ? 1 : need;
+}
+
+/* From n sorted candidates. `all`: mass of the whole row, or 0: that of the candidates. */
+DEVICE_CALL uint32_t draw_sorted(const struct scratch *m, const struct sample_row *r, uint32_t n,
+                                 uint64_t all, float top, float scale)
+{
+    uint32_t each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
+             to = min_u32(from + each, n);
+    uint64_t sum = 0, total, before, cum;
+    if (thread_x() == 0) m->word[W_FOUND] = n;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
+    before = block_scan(m, sum, &total);
+    uint64_t need = r->top_p < 1.0f ? share_of(r->top_p, all ? all : total) : total;
+    cum = before;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++)
+    {
+        float w = weight_of(value_of((uint32_t)(m->pool[i] >> 32)), top, scale);
+        cum += fixed_of(w);
+        if (r->min_p > 0.0f && w < r->min_p && w != 1.0f) atom_min_u32(relaxed, cta, &m->word[W_FOUND], i);
+        if (cum >= need) atom_min_u32(relaxed, cta, &m->word[W_FOUND], i + 1);
+    }
+    block_sync();
+    uint32_t kept = max_u32(m->word[W_FOUND], 1);
+    cum = before;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++)
+    {
+        cum += mass_of(m->pool[i], top, scale);
+        if (i == kept - 1) m->wide[0] = cum;
+    }
+    block_sync();
+    uint64_t left = place_of(r, m->wide[0]);
+    cum = before;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++)
+    {
+        uint64_t w = mass_of(m->pool[i], top, scale);
+        if (left >= cum && left < cum + w) m->word[W_TOKEN] = token_of(m->pool[i]);
+        cum += w;
+    }
+    block_sync();
+    return m->word[W_TOKEN];
+}
+
+/* From all tokens, by the tiles' sums, then inside one tile; in the order of ids. */
+/* `left` of the tile's `mass`: the tile's own sum is rounded otherwise than its parts', so what is left is
+ * scaled. */
+DEVICE void draw_tile(const struct scratch *m, const struct source *s, uint32_t tile, uint64_t left,
+                      uint64_t mass, float scale, uint32_t each)
+{
+    float v[16], top = s->stats[SUBS + tile];
+    uint64_t upto[16 / 4], base = 0;
+    UNROLL for (uint32_t l = 0; l < 16 / each; l++)
+    {
+        uint64_t sum = 0;
+        load(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
+        UNROLL for (uint32_t i = 0; i < each; i++) sum += fixed_of(weight_of(v[l * each + i], top, scale));
+        upto[l] = base + warp_scan_u64(sum);
+        base = (uint64_t)shuffle_u32(FULL_WARP, (uint32_t)(upto[l] >> 32), WARP - 1, WARP) << 32 |
+               shuffle_u32(FULL_WARP, (uint32_t)upto[l], WARP - 1, WARP);
+    }
+    uint64_t place = (uint64_t)((double)left / (double)mass * (double)base);
+    place = place < base ? place : base - 1;
+    UNROLL for (uint32_t l = 0; l < 16 / each; l++)
+    {
+        uint64_t cum = upto[l];
+        UNROLL for (uint32_t i = each; i-- > 0;)
+        {
+            uint64_t w = fixed_of(weight_of(v[l * each + i], top, scale));
+            cum -= w;
+            if (place >= cum && place < cum + w)
+                m->word[W_TOKEN] = tile * TILE + (l * WARP + lane_id()) * each + i;
+        }
+    }
+}
+DEVICE uint64_t tile_mass(const struct source *s, uint32_t tile, float top, float scale, uint32_t which)
+{
+    float t = s->stats[SUBS + tile];
+    return t > -INF_F32 ? fixed_of(s->stats[SUBS + which * TILES + tile] * weight_of(t, top, scale)) : 0;
+}
+DEVICE_CALL uint64_t row_mass(const struct scratch *m, const struct source *s, float top, float scale,
+                              uint32_t which)
+{
+    uint64_t sum = 0, total;
+    for (uint32_t t = thread_x(); t < TILES; t += THREADS) sum += tile_mass(s, t, top, scale, which);
+    block_scan(m, sum, &total);
+    return total;
+}
+DEVICE_CALL uint32_t draw_all(const struct scratch *m, const struct sample_row *r, const struct source *s,
+                              float top, float scale)
+{
+    uint32_t each = ceil_div_u32(TILES, THREADS), from = min_u32(thread_x() * each, TILES),
+             to = min_u32(from + each, TILES);
+    uint64_t sum = 0, total, cum;
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++) sum += tile_mass(s, t, top, scale, 2);
+    cum = block_scan(m, sum, &total);
+    uint64_t left = place_of(r, total);
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++)
+    {
+        uint64_t w = tile_mass(s, t, top, scale, 2);
+        if (left >= cum && left < cum + w) {
+            m->word[W_FOUND] = t;
+            m->wide[0] = left - cum;
+            m->wide[1] = w;
+        }
+        cum += w;
+    }
+    block_sync();
+    if (warp_id() == 0) {
+        if (NARROW(s))
+            draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 8);
+        else
+            draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 4);
+    }
+    block_sync();
+    return m->word[W_TOKEN];
+}
+/* The lowest id of the largest logit. */
+DEVICE_CALL uint32_t first_of(const struct scratch *m, const struct source *s, uint32_t tile, float top)
+{
+    if (warp_id() == 0) {
+        uint32_t least = 0xffffffffu, each = NARROW(s) ? 8 : 4;
+        for (uint32_t l = 0; l < 16 / each; l++) {
+            uint32_t token = tile * TILE + l * WARP * each + lane_id() * each;
+            for (uint32_t i = 0; i < each; i++)
+                if (token + i < VOCAB && at(s, token + i) == top) least = min_u32(least, token + i);
+        }
+        least = redux_min_u32(FULL_WARP, least);
+        if (lane_id() == 0) m->word[W_TOKEN] = least;
+    }
+    block_sync();
+    return m->word[W_TOKEN];
+}
+
+/* ---- rows where more than CANDIDATES survive
+ * --------------------------------------------------------------------------------- */
+
+/* What a pass looks at: distance bins from the top (level 0), then ranges of keys. */
+struct range {
+    bool distance;
+    uint32_t bin, low, high, shift;
+};
+DEVICE uint32_t bin_of(const struct range *g, float v, uint32_t key, float top, float fine)
+{
+    if (!g->distance) return (g->high - key) >> g->shift;
+    float d = (top - v) * fine;
+    return d < BINS - 1 ? (uint32_t)d : BINS - 1;
+}
+
+/* Logits t, t + THREADS, ... of a pass, all loaded before the first is looked at. */
+#define BATCH 8
+DEVICE void load_batch(const struct source *s, uint32_t t, float *v)
+{
+    UNROLL for (uint32_t i = 0; i < BATCH; i++) v[i] =
+        t + i * THREADS < VOCAB ? at(s, t + i * THREADS) : -INF_F32;
+}
+DEVICE bool in_range(const struct range *g, uint32_t key)
+{
+    return key >= LEAST_KEY && (g->distance || (key >= g->low && key <= g->high));
+}
+
+/* A thread's share of a histogram: its own consecutive bins. */
+#define SHARE (BINS / THREADS)
+struct bins {
+    uint64_t mass[SHARE];
+    uint32_t count[SHARE];
+};
+
+/* Histogram of the range, in the pool and then in `own`. Masses are summed as two words with the carry
+ * between them: 64-bit atomics on shared memory would be loops. */
+DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, const struct range *g, float top,
+                           float scale, struct bins *own)
+{
+    uint32_t *low = (uint32_t *)m->pool, *high = low + BINS, *count = high + BINS, from = thread_x() * SHARE;
+    block_sync();
+    UNROLL_N(1) for (uint32_t i = thread_x(); i < 3 * BINS; i += THREADS) low[i] = 0;
+    block_sync();
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            uint32_t key = key_of(v[i]);
+            if (!in_range(g, key)) continue;
+            uint32_t bin = bin_of(g, v[i], key, top, scale * 44.0f); /* 64 bins a nat */
+            uint64_t w = fixed_of(weight_of(v[i], top, scale));
+            uint32_t old = atom_add_u32(relaxed, cta, &low[bin], (uint32_t)w);
+            red_add_u32(relaxed, cta, &high[bin], (uint32_t)(w >> 32) + (old + (uint32_t)w < old));
+            red_add_u32(relaxed, cta, &count[bin], 1);
+        }
+    }
+    block_sync();
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++)
+    {
+        own->mass[i] = (uint64_t)high[from + i] << 32 | low[from + i];
+        own->count[i] = count[from + i];
+    }
+}
+/* The bin in which the count or mass reaches `want`; what lies before is added to *count and *mass. Returns
+ * the bin's count. */
+DEVICE_CALL uint32_t cross(const struct scratch *m, const struct bins *own, bool by_count, uint64_t want,
+                           uint64_t *count, uint64_t *mass, uint32_t *bin)
+{
+    uint64_t c = 0, w = 0, total;
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) c += own->count[i], w += own->mass[i];
+    c = *count + block_scan(m, c, &total);
+    w = *mass + block_scan(m, w, &total);
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++)
+    {
+        uint64_t c2 = c + own->count[i], w2 = w + own->mass[i];
+        if ((by_count ? c : w) < want && (by_count ? c2 : w2) >= want) {
+            m->word[W_FOUND] = thread_x() * SHARE + i;
+            m->word[W_SPARE] = own->count[i];
+            m->wide[0] = c;
+            m->wide[1] = w;
+        }
+        c = c2, w = w2;
+    }
+    block_sync();
+    *bin = m->word[W_FOUND];
+    *count = m->wide[0];
+    *mass = m->wide[1];
+    return m->word[W_SPARE];
+}
+/* Elements of a bin into the pool; the lowest and highest key. */
+DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const struct range *g, float top,
+                         float scale)
+{
+    block_sync();
+    if (thread_x() == 0) m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu, m->word[W_HIGH] = 0;
+    block_sync();
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            uint32_t key = key_of(v[i]);
+            if (!in_range(g, key) || (g->distance && bin_of(g, v[i], key, top, scale * 44.0f) != g->bin))
+                continue;
+            atom_min_u32(relaxed, cta, &m->word[W_LOW], key);
+            red_max_u32(relaxed, cta, &m->word[W_HIGH], key);
+            keep(m, t + i * THREADS, v[i], 0);
+        }
+    }
+    block_sync();
+}
+/* Of equal logits the one with `before` lower ids. */
+DEVICE void find_equal(const struct scratch *m, const struct source *s, uint32_t key, uint64_t before)
+{
+    uint32_t each = ceil_div_u32(VOCAB, THREADS), from = min_u32(thread_x() * each, VOCAB),
+             to = min_u32(from + each, VOCAB);
+    uint64_t n = 0, total;
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++) n += key_of(at(s, t)) == key;
+    n = block_scan(m, n, &total);
+    for (uint32_t t = from; t < to; t++)
+        if (key_of(at(s, t)) == key && n++ == before) m->word[W_TOKEN] = t;
+    block_sync();
+}
+/* In the order of the sort: the element with which the count, or the mass, reaches `want` (at least 1, at
+ * most all). The mass up to it goes to *upto. Returns it as a candidate. `whole`: the row's histogram by
+ * distance. */
+DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, const struct bins *whole,
+                          bool by_count, uint64_t want, float top, float scale, uint64_t *upto)
+{
+    struct range g = {true, 0, 0, 0, 0};
+    struct bins part;
+    uint64_t count = 0, mass = 0;
+    for (;;) {
+        if (!g.distance) histogram(m, s, &g, top, scale, &part);
+        uint32_t n = cross(m, g.distance ? whole : &part, by_count, want, &count, &mass, &g.bin);
+        if (!g.distance) {
+            g.high -= g.bin << g.shift;
+            g.low = max_u32(g.low, g.high - ((1u << g.shift) - 1));
+        }
+        collect(m, s, &g, top, scale);
+        g.low = m->word[W_LOW];
+        g.high = m->word[W_HIGH];
+        g.distance = false;
+        if (g.low == g.high) {
+            uint64_t w = fixed_of(weight_of(value_of(g.low), top, scale));
+            uint64_t before = by_count ? want - count - 1 : w ? (want - mass - 1) / w : 0;
+            find_equal(m, s, g.low, before);
+            *upto = mass + (before + 1) * w;
+            return (uint64_t)g.low << 32 | (0xffffffffu - m->word[W_TOKEN]);
+        }
+        if (n <= CANDIDATES) {
+            sort(m, n);
+            break;
+        }
+        g.shift = 0;
+        while ((g.high - g.low) >> g.shift >= BINS) g.shift++;
+    }
+    uint32_t n = m->word[W_COUNT], each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
+             to = min_u32(from + each, n);
+    uint64_t sum = 0, total;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
+    mass += block_scan(m, sum, &total);
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++)
+    {
+        uint64_t w = mass_of(m->pool[i], top, scale);
+        if (by_count ? count + i + 1 == want : mass < want && mass + w >= want) {
+            m->wide[0] = mass + w;
+            m->wide[1] = m->pool[i];
+        }
+        mass += w;
+    }
+    block_sync();
+    *upto = m->wide[0];
+    return m->wide[1];
+}
+/* Mass of the tokens that min_p keeps. */
+DEVICE_CALL uint64_t likely_mass(const struct scratch *m, const struct source *s, float min_p, float top,
+                                 float scale)
+{
+    uint64_t likely = 0, total;
+    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+        float v[BATCH];
+        load_batch(s, t, v);
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            float w = key_of(v[i]) < LEAST_KEY ? 0.0f : weight_of(v[i], top, scale);
+            if (w >= min_p || w == 1.0f) likely += fixed_of(w);
+        }
+    }
+    block_scan(m, likely, &total);
+    return total;
+}
+/* The draw by prefixes: each filter shortens the mass from which the number is drawn. */
+DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row *r, const struct source *s,
+                               float top, float scale)
+{
+    struct range g = {true, 0, 0, 0, 0};
+    struct bins whole;
+    uint64_t count = 0, mass = 0, total, some, found = 0;
+    histogram(m, s, &g, top, scale, &whole);
+    UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) count += whole.count[i], mass += whole.mass[i];
+    block_scan(m, count, &some);
+    block_scan(m, mass, &total);
+    uint64_t reach = r->min_p > 0.0f ? likely_mass(m, s, r->min_p, top, scale) : total;
+    if (r->top_k > 0 && (uint64_t)(uint32_t)r->top_k < some) some = (uint32_t)r->top_k;
+    for (uint32_t step = 0; step < 3; step++) {
+        bool by_count = step == 0;
+        uint64_t want = by_count ? some : step == 1 ? share_of(r->top_p, total) : 0, upto;
+        if (step == 0 && !(r->top_k > 0 && r->top_k < VOCAB)) continue;
+        if (step == 1 && !(r->top_p < 1.0f)) continue;
+        if (step == 2) want = place_of(r, reach < total ? reach : total) + 1;
+        found = find(m, s, &whole, by_count, want, top, scale, &upto);
+        total = upto;
+    }
+    return token_of(found);
+}
+
+#endif
