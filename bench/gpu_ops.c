@@ -186,7 +186,7 @@ static void report(struct bench *b, const struct bench_entry *e, double us)
     char bound[40] = "";
     if (e->bound_us > 0)
         snprintf(bound, sizeof bound, "  %s %.1f", us <= e->bound_us ? "ok <=" : "ABOVE", e->bound_us);
-    printf("%-28s %-18s %9.2f us %9.3f MB %6.2f TB/s %5.1f%% of limit, clone %8.2f (%+5.1f%%), predicted "
+    printf("%-36s %-18s %9.2f us %9.3f MB %6.2f TB/s %5.1f%% of limit, clone %8.2f (%+5.1f%%), predicted "
            "%8.2f (%+5.1f%%)%s\n",
            e->op, e->shape, us, e->plan.bytes * 1e-6, tbs, 100 * e->plan.limit_us / us, clone,
            100 * (us / clone - 1), e->plan.predicted_us, 100 * (e->plan.predicted_us / us - 1), bound);
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < b.count && !sweep; i++) {
             struct strbuf line = {0};
             plan_print(&b.entries[i].plan, &line);
-            printf("%-28s %-18s %s\n", b.entries[i].op, b.entries[i].shape, line.p);
+            printf("%-36s %-18s %s\n", b.entries[i].op, b.entries[i].shape, line.p);
             strbuf_free(&line);
         }
         int rc = compile(&b, arch);

@@ -26,6 +26,12 @@ static size_t norm_fill(const struct bench_entry *e, const struct bench_tables *
     p.x = bench_take(m, bytes);
     p.y = bench_take(m, bytes);
     if (e->n[1]) p.add = bench_take(m, bytes);
+    if (e->n[2]) {
+        int64_t group = act_cuda_group(e->n[2]);
+        p.scale = bench_take(m, (size_t)(e->rows * (group ? e->n[0] / group + 1 : 1)) * 4);
+        p.scale_row_stride = group ? e->n[0] / group : 1, p.scale_group_stride = 1;
+        p.global = t->inv_freq;
+    }
     p.weight = t->weights, p.bias = t->weights;
     memcpy(params, &p, sizeof p);
     return sizeof p;
@@ -39,11 +45,20 @@ static void norm(const struct device_info *d, bench_add *add, void *context, str
     struct bench_entry e = {.op = names[s.kind == OP_NORM_LAYER][s.add],
                             .fill = norm_fill,
                             .rows = s.rows,
-                            .n = {s.cols, s.add},
+                            .n = {s.cols, s.add, s.out},
                             .bound_us = bound,
                             .sweep = sweep};
     if (norm_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
-    e.set_bytes = ((size_t)s.rows * (size_t)s.cols * 2 + 256) * (2 + s.add);
+    e.set_bytes = ((size_t)s.rows * (size_t)s.cols * 2 + 256) * (2 + s.add) +
+                  (s.out ? (size_t)s.rows * (size_t)(s.cols / 16 + 1) * 4 + 256 : 0);
+    static const char *const outs[] = {"",
+                                       "",
+                                       "RMSNorm + residual + e4m3 per token",
+                                       "RMSNorm + residual + e4m3 1x128",
+                                       "RMSNorm + residual + mxfp8",
+                                       "",
+                                       "RMSNorm + residual + nvfp4"};
+    if (s.out) e.op = outs[s.out];
     snprintf(e.shape, sizeof e.shape, "%lldx%d", (long long)s.rows, s.cols);
     add(context, &e);
 }
@@ -73,6 +88,17 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                                          .kind = OP_NORM_LAYER},
                      0, false);
         }
+    static const int outs[] = {ACT_OUT_E4M3_TOKEN, ACT_OUT_E4M3_128, ACT_OUT_MXFP8, ACT_OUT_NVFP4};
+    for (int o = 0; o < COUNT(outs); o++)
+        for (int r = 0; r < 2; r++)
+            norm(d, add, context,
+                 (struct norm_shape){.rows = r ? 4096 : 1,
+                                     .cols = 4096,
+                                     .weight = 2,
+                                     .eps = 1e-6f,
+                                     .add = true,
+                                     .out = outs[o]},
+                 0, false);
     static const int small[] = {32, 512, 8192, 131072, 1048576};
     for (int r = 0; r < COUNT(small); r++)
         norm(d, add, context, (struct norm_shape){.rows = small[r], .cols = 128, .weight = 2, .eps = 1e-6f},

@@ -16,6 +16,13 @@ int act_cuda_group(int out)
                                                           : 0;
 }
 
+double act_cuda_row_bytes(int out, int64_t n)
+{
+    static const double bits[] = {16, 8, 8, 8, 8, 4, 4, 8}, scale[] = {0, 0, 4, 4, 1, 1, 1, 4};
+    int group = act_cuda_group(out);
+    return (double)n * bits[out] / 8 + scale[out] * (group ? (double)n / group : 1);
+}
+
 static bool token(int out)
 {
     return out == ACT_OUT_E4M3_TOKEN || out == ACT_OUT_INT8_TOKEN;
@@ -63,8 +70,7 @@ static void split(const struct act_shape *s, const struct device_info *d, int ve
 enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_info *d, struct plan *out,
                                struct rose_error *err)
 {
-    static const double bits[] = {16, 8, 8, 8, 8, 4, 4, 8}, scale_bytes[] = {0, 0, 4, 4, 1, 1, 1, 4};
-    int group = act_cuda_group(s->out), vec = plan_vector(d, (int64_t)s->cols * 2), threads, per;
+    int vec = plan_vector(d, (int64_t)s->cols * 2), threads, per;
     *out = (struct plan){.kernel = "act_rows", .rows = s->rows};
     ROSE_TRY(check(s, vec, err));
     int vectors = s->cols * 2 / vec;
@@ -96,8 +102,7 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     out->times = pieces;
     out->per = block / threads;
     double n = (double)s->rows * s->cols;
-    out->bytes = n * (2 + 2 * s->gated + bits[s->out] / 8) +
-                 scale_bytes[s->out] * (group ? n / group : (double)s->rows);
+    out->bytes = n * (2 + 2 * s->gated) + (double)s->rows * act_cuda_row_bytes(s->out, s->cols);
     out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));
     plan_stream(out, d, token(s->out) && threads > 32 ? 0.25 : s->out ? 0.12 : 0.05);
     return ROSE_OK;

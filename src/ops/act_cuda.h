@@ -21,6 +21,8 @@ enum rose_status act_cuda_plan(const struct act_shape *shape, const struct devic
                                struct plan *out, struct rose_error *err);
 /* Elements a scale serves: 128, 32, 16; 0 where a row or the tensor has one. */
 int act_cuda_group(int out);
+/* Bytes of a row of n results and its scales. */
+double act_cuda_row_bytes(int out, int64_t n);
 
 /* op_act on CUDA, its arguments checked. */
 enum rose_status act_cuda(struct program *program, const struct op_act *op, struct rose_error *err);

@@ -45,6 +45,15 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
                           "norm: rows of %d columns; the CUDA kernel takes multiples of 8", s->cols);
     int vectors = s->cols * 2 / vec,
         threads = s->threads ? s->threads : fit_threads(threads_of(s, d, vectors), vectors);
+    int group = act_cuda_group(s->out);
+    if (s->out < ACT_OUT_BF16 || s->out > ACT_OUT_INT8_TOKEN || (s->out && s->accumulate) ||
+        (s->tiled && group != 32 && group != 16))
+        return status_set(err, ROSE_INVALID,
+                          "norm: unknown output %d, or one that cannot be added to or tiled", s->out);
+    if (group && s->cols % group)
+        return status_set(err, ROSE_UNSUPPORTED, "norm: rows of %d columns are no whole groups of %d",
+                          s->cols, group);
+    while (group > threads * vec / 2) threads *= 2; /* a group lies in one warp */
     if ((vectors + threads - 1) / threads > 16)
         return status_set(err, ROSE_UNSUPPORTED, "norm: rows of %d columns; the CUDA kernel takes at most %d",
                           s->cols, 16 * 1024 * vec / 2);
@@ -76,12 +85,17 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     plan_f32(out, "EPS", s->eps);
     plan_f32(out, "OFFSET", s->offset);
     plan_f32(out, "ALPHA", s->alpha != 0 ? s->alpha : 1.0f);
+    plan_int(out, "OUT", s->out);
+    plan_int(out, "SCALE_UP", s->scale_up);
+    plan_int(out, "TILED", s->tiled);
     out->block = (uint32_t)block;
     out->per = per_block * repeat;
-    out->bytes = 2.0 * s->cols * (double)s->rows * (2 + 2 * s->add + s->accumulate) +
+    out->bytes = (double)s->rows * (2.0 * s->cols * (1 + 2 * s->add + s->accumulate) +
+                                    act_cuda_row_bytes(s->out, s->cols)) +
                  (double)s->cols * (s->weight + s->bias);
     out->ops = (s->kind == OP_NORM_RMS ? 4.0 : 6.0) * s->cols * (double)s->rows;
-    plan_stream(out, d, (threads > 32 ? 0.25 : 0.12) * (s->kind == OP_NORM_LAYER ? 2 : 1));
+    bool token = s->out == ACT_OUT_E4M3_TOKEN || s->out == ACT_OUT_INT8_TOKEN;
+    plan_stream(out, d, (threads > 32 ? 0.25 : 0.12) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
     return ROSE_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef ROSE_OPS_NORM_CUDA_H
 #define ROSE_OPS_NORM_CUDA_H
 
+#include "ops/act_cuda.h"
 #include "ops/norm.h"
 #include "ops/plan.h"
 
@@ -12,6 +13,8 @@ struct norm_shape {
     int weight, bias; /* bytes an element (4: f32, 2: bf16), 0: none */
     bool add, accumulate;
     float eps, offset, alpha; /* alpha 0 means 1 */
+    int out;                  /* ACT_OUT_*: what y is stored as */
+    bool scale_up, tiled;     /* as struct act_shape */
     int threads, repeat;      /* measured choices: threads a row and rows a thread; 0: the plan's own */
 };
 enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,

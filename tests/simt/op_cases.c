@@ -84,6 +84,15 @@ static const struct norm_case norm_cases[] = {
     {"layernorm 3x2048 with bias", LAYER(.rows = 3, .cols = 2048, .weight = 4, .bias = 4), 0, false},
     {"layernorm 3x1000 ragged, residual", LAYER(.rows = 3, .cols = 1000, .weight = 2, .bias = 2, .add = true),
      0, false},
+    {"norm 3x2048 to e4m3 per token, residual",
+     RMS(.rows = 3, .cols = 2048, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN), 16, false},
+    {"norm 37x128 to int8 per token, two rows a thread",
+     RMS(.rows = 37, .cols = 128, .weight = 4, .repeat = 2, .out = ACT_OUT_INT8_TOKEN), 0, false},
+    {"norm 5x384 to e4m3 1x128", RMS(.rows = 5, .cols = 384, .weight = 4, .out = ACT_OUT_E4M3_128), 0, false},
+    {"norm 3x2080 to mxfp8 tiled",
+     RMS(.rows = 3, .cols = 2080, .weight = 2, .out = ACT_OUT_MXFP8, .tiled = true), 0, false},
+    {"norm 3x1024 to nvfp4", RMS(.rows = 3, .cols = 1024, .weight = 2, .out = ACT_OUT_NVFP4, .add = true), 32,
+     false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 
@@ -104,7 +113,7 @@ static void norm_row(const struct norm_shape *s, const double *x, const double *
 
 static int norm_check(const struct norm_case *k, size_t rows, size_t stride, const uint16_t *x,
                       const uint16_t *add, const uint16_t *old, const double *w, const double *b,
-                      const uint16_t *got_x, const uint16_t *got_y)
+                      const uint16_t *got_x, const uint16_t *got_y, const void *scales, float global)
 {
     size_t n = (size_t)k->s.cols;
     int wrong = 0;
@@ -121,6 +130,12 @@ static int norm_check(const struct norm_case *k, size_t rows, size_t stride, con
             o[c] = (double)bf16_to_f32(old[at]);
         }
         norm_row(&k->s, v, w, b, o, y);
+        bool four = k->s.out == ACT_OUT_MXFP4 || k->s.out == ACT_OUT_NVFP4;
+        if (k->s.out) {
+            const char *row = (const char *)got_y + r * stride / (four ? 2 : 1);
+            wrong += op_check_quantised(k->name, k->s.out, k->s.tiled, k->s.cols, r, y, global, row, scales);
+            continue;
+        }
         for (size_t c = 0; c < n; c++)
             wrong += op_check_bf16(k->name, r * stride + c, got_y[r * stride + c], y[c], 3e-6);
         for (size_t c = n; c < stride && !k->in_place && !k->s.accumulate; c++)
@@ -152,10 +167,21 @@ static int norm_run(const struct norm_case *k, const struct op_io *io)
     p.y = k->in_place ? p.x : io->buffer(io->context, "y", bytes, s.accumulate ? old : NULL, false);
     if (s.add) p.add = io->buffer(io->context, "add", bytes, add, false);
     if (s.weight) p.weight = io->buffer(io->context, "weight", n * (size_t)s.weight, w, true);
+    float global = s.out == ACT_OUT_NVFP4 ? 448 * 6 / 8.0f : 0.02f;
+    size_t group = (size_t)act_cuda_group(s.out), groups = group ? n / group : 1,
+           scale_bytes = ((size_t)s.rows + 127) / 128 * 128 * (groups + 4) * 4;
+    void *scales = malloc(scale_bytes);
+    p.scale_row_stride = (int64_t)groups, p.scale_group_stride = 1;
+    if (s.out > ACT_OUT_E4M3_TENSOR) p.scale = io->buffer(io->context, "scale", scale_bytes, NULL, false);
+    if (s.out == ACT_OUT_E4M3_TENSOR || s.out == ACT_OUT_NVFP4)
+        p.global = io->buffer(io->context, "global", 4, &global, false);
     if (s.bias) p.bias = io->buffer(io->context, "bias", n * (size_t)s.bias, b, true);
     int wrong = !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, got_x, p.x, bytes), io->read(io->context, got_y, p.y, bytes);
-    if (!wrong) wrong = norm_check(k, (size_t)s.rows, stride, x, add, old, wv, bv, got_x, got_y);
+    if (p.scale) io->read(io->context, scales, p.scale, scale_bytes);
+    if (!wrong)
+        wrong = norm_check(k, (size_t)s.rows, stride, x, add, old, wv, bv, got_x, got_y, scales, global);
+    free(scales);
     io->reset(io->context);
     free(x), free(add), free(old), free(got_x), free(got_y), free(wv), free(bv), free(w), free(b);
     return wrong;

@@ -190,6 +190,13 @@ static int check_row(const struct act_case *k, size_t r, const double *v, float 
     return wrong;
 }
 
+int op_check_quantised(const char *name, int out, bool tiled, int cols, size_t row, const double *v,
+                       float global, const void *y, const void *scales)
+{
+    struct act_case k = {.name = name, .s = {.cols = cols, .act = OP_ACT_SILU, .out = out, .tiled = tiled}};
+    return check_row(&k, row, v, global, y, scales);
+}
+
 const char *op_cases_act_name(int i)
 {
     return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;

@@ -11,6 +11,11 @@ void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed);
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value);
 int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack);
 
+/* Row `row` of a quantised result behind other arithmetic: codes within half a step of v, scales within
+ * rounding. */
+int op_check_quantised(const char *name, int out, bool tiled, int cols, size_t row, const double *v,
+                       float global, const void *y, const void *scales);
+
 const char *op_cases_qk_name(int i);
 int op_cases_qk_run(int i, const struct op_io *io);
 bool op_cases_qk_plan(int i, const struct device_info *device, int rows, struct plan *out);

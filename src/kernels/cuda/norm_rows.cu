@@ -4,14 +4,14 @@
  *     x = bf16(x + add)                                              ADD (the residual stream, in place)
  *     n = x / sqrt(mean(x^2) + eps)                                  RMS
  *     n = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)          LAYER: two reductions of the same registers
- *     y = bf16([y +] alpha * (n * (offset + weight) + bias))         ACCUMULATE adds the old y
+ *     y = OUT([y +] alpha * (n * (offset + weight) + bias))         ACCUMULATE adds the old y; OUT: quant.cuh
  *
  * A block is RPB groups of TPR threads; a group takes REP rows (one, where it is wider than a warp), RPB apart, and loads all
  * of them before the first sum. Thread t of a group holds vectors t, t + TPR, ... of a row.
  *
- * Constants: N VEC_BYTES TPR RPB REP; LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA. */
-#include "kernels/cuda/common/rose.cuh"
-#include "kernels/cuda/common/vec.cuh"
+ * Constants: N VEC_BYTES TPR RPB REP; LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA;
+ * OUT SCALE_UP TILED. */
+#include "kernels/cuda/quant.cuh"
 #include "kernels/params/norm_rows.h"
 
 #define VECTORS (N / VEC_BF16)
@@ -48,9 +48,23 @@ DEVICE void norm_sum(float *v, int n, float *part)
 #endif
 }
 
+/* The largest of each of n values over the group. part: [WARPS]. */
+DEVICE void norm_max(float *v, int n, float *part)
+{
+    UNROLL for (int r = 0; r < n; r++) v[r] = warp_max_f32(v[r], TPR < WARP ? TPR : WARP);
+#if TPR > 32
+    if (lane_id() == 0) part[warp_id()] = v[0];
+    block_sync();
+    const float *mine = part + thread_x() / TPR * GROUP_WARPS;
+    UNROLL for (int i = 0; i < GROUP_WARPS; i++) v[0] = max_f32(v[0], mine[i]);
+#else
+    (void)part;
+#endif
+}
+
 KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
 {
-    SHARED(f32x4, part, 2 * ((WARPS + 3) / 4) + 1);
+    SHARED(f32x4, part, 3 * ((WARPS + 3) / 4) + 1);
     const uint32_t t = thread_x() % TPR, first = block_x() * (RPB * REP) + thread_x() / TPR;
     float weight[PER][VEC_BF16], bias[PER][VEC_BF16];
     UNROLL for (int i = 0; i < PER; i++)
@@ -117,6 +131,9 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
         norm_sum(sum, REP, (float *)(part + (WARPS + 3) / 4));
     }
 
+    float v[TOKEN ? REP : 1][TOKEN ? PER : 1][VEC_BF16], largest[REP], global = 0;
+    if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
+    UNROLL for (int r = 0; r < REP; r++) largest[r] = 0;
     UNROLL for (int i = 0; i < PER; i++)
     {
         uint32_t c = (t + i * TPR) * VEC_BF16;
@@ -126,21 +143,44 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
         }
         UNROLL for (int r = 0; r < REP; r++)
         {
-            uint32_t row = first + r * RPB;
-            float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS)), f[VEC_BF16], g[VEC_BF16];
-            if (row >= p.rows || c >= N) continue;
+            const uint32_t row = first + r * RPB;
+            const bool live = row < p.rows && c < N;
+            const float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS));
+            float g[VEC_BF16], *f = v[TOKEN ? r : 0][TOKEN ? i : 0];
             vec_to_f32(&x[r][i], f);
             if (ACCUMULATE) vec_to_f32(&old[r][i], g);
             UNROLL for (int e = 0; e < VEC_BF16; e++)
             {
-                float v = (f[e] - mean[r]) * scale;
-                if (WEIGHT) v = v * (OFFSET + weight[i][e]);
-                if (BIAS) v = v + bias[i][e];
-                v = v * ALPHA;
-                f[e] = ACCUMULATE ? v + g[e] : v;
+                float n = (f[e] - mean[r]) * scale;
+                if (WEIGHT) n = n * (OFFSET + weight[i][e]);
+                if (BIAS) n = n + bias[i][e];
+                n = n * ALPHA;
+                f[e] = ACCUMULATE ? n + g[e] : n;
             }
-            if (ADD) vec_st((bf16 *)p.x + row * p.x_stride + c, x[r][i]);
-            vec_st((bf16 *)p.y + row * p.y_stride + c, vec_from_f32(f));
+            if (ADD && live) vec_st((bf16 *)p.x + row * p.x_stride + c, x[r][i]);
+            if (TOKEN) {
+                if (live) largest[r] = max_f32(largest[r], quant_largest(f));
+                continue;
+            }
+            uint32_t bits = 0;
+            float most = GROUP ? quant_largest(f) : 0.0f, factor = OUT == ACT_OUT_BF16 ? 1.0f : quant_scale(most, global, &bits);
+            if (live) quant_store((char *)p.y + OUT_BYTES(row * p.y_stride), c, f, factor);
+            if (live && GROUP && t % LANES == 0)
+                quant_store_scale(p.scale, row, c, p.scale_row_stride, p.scale_group_stride, bits);
         }
+    }
+    if (!TOKEN) return;
+    norm_max(largest, REP, (float *)(part + 2 * ((WARPS + 3) / 4)));
+    UNROLL for (int r = 0; r < REP; r++)
+    {
+        const uint32_t row = first + r * RPB;
+        uint32_t bits = 0;
+        const float factor = quant_scale(largest[r], global, &bits);
+        UNROLL for (int i = 0; i < PER; i++)
+        {
+            uint32_t c = (t + i * TPR) * VEC_BF16;
+            if (row < p.rows && c < N) quant_store((char *)p.y + OUT_BYTES(row * p.y_stride), c, v[TOKEN ? r : 0][TOKEN ? i : 0], factor);
+        }
+        if (row < p.rows && t == 0) quant_store_scale(p.scale, row, 0, p.scale_row_stride, p.scale_group_stride, bits);
     }
 }
