@@ -5,7 +5,7 @@
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
  *
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
- * below 8 MB stay in L2, as in a forward, and rotate over eight sets). clone: the best of four copy kernels.
+ * below 8 MB stay in L2, as in a forward, and rotate over eight sets). clone: the best of six copy kernels.
  * limit: bytes at 7/8 of the memory's rate (H200: 4.2 TB/s, what the best copies reach). */
 #include "gpu_ops.h"
 
@@ -135,7 +135,9 @@ static double entry_us(struct bench *b, const struct bench_entry *e)
 
 /* ---- the clone ---- */
 
-static const int clone_threads[] = {128, 256, 512, 1024}, clone_per[] = {1, 2, 4};
+/* Copy kernels to take the best of: threads, vectors a thread. */
+enum { CLONES = 6 };
+static const int clones[CLONES][2] = {{128, 1}, {256, 1}, {256, 4}, {512, 2}, {512, 4}, {1024, 1}};
 
 static struct plan clone_plan(int threads, int per)
 {
@@ -156,11 +158,11 @@ static double clone_us(struct bench *b, double bytes)
     double best = 1e30;
     size_t half = ((size_t)(bytes / 2) + 15) / 16 * 16, set = (half + 255) / 256 * 512;
     int sets = sets_of(b, set, bytes), nodes = nodes_of(sets, bytes / 4e6 + 1);
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < CLONES; k++) {
         struct program_launch l[NODES] = {0};
         struct clone_params params[SETS];
         uint32_t grids[NODES][3];
-        struct plan p = clone_plan(clone_threads[k % 4], clone_per[k / 4]);
+        struct plan p = clone_plan(clones[k][0], clones[k][1]);
         for (int i = 0; i < nodes; i++) {
             char *at = b->memory + (size_t)(i % sets) * set;
             params[i % sets] = (struct clone_params){at, at + set / 2, half / 16};
@@ -213,8 +215,8 @@ static int compile(struct bench *b, const char *arch)
     const struct jit_kernel *k;
     for (int i = 0; i < b->count; i++)
         if (plan_request(&b->entries[i].plan, b->jit, arch, &k, &err_)) return fail();
-    for (int i = 0; i < 12; i++) {
-        struct plan p = clone_plan(clone_threads[i % 4], clone_per[i / 4]);
+    for (int i = 0; i < CLONES; i++) {
+        struct plan p = clone_plan(clones[i][0], clones[i][1]);
         if (plan_request(&p, b->jit, arch, &k, &err_)) return fail();
     }
     return jit_compile_all(b->jit, &err_) ? fail() : 0;

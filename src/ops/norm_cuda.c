@@ -60,7 +60,9 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     /* Sub-warp rows share a warp; blocks grow only when there are more warps than SMs. */
     int64_t warps = (s->rows * threads + 31) / 32;
     int block = threads < 32 ? 32 : threads;
-    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    /* A barrier serves one row where possible: rows of several warps do not wait for each other. */
+    int most = threads > 32 ? 128 : 256;
+    while (block < most && warps * 32 > (int64_t)d->units * block) block *= 2;
     if (block < threads) block = threads;
     int repeat = s->repeat;
     if (!repeat) { /* narrow rows: two loads in flight a thread once the SMs are full */
