@@ -7,11 +7,13 @@
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
  * below 8 MB stay in L2, as in a forward, and rotate over eight sets). clone: the best of six copy kernels.
  * limit: bytes at 7/8 of the memory's rate (H200: 4.2 TB/s, what the best copies reach). */
+#define _GNU_SOURCE
 #include "gpu_ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/cuda.h"
 #include "kernels/params/clone.h"
@@ -210,16 +212,34 @@ static void report_sweep(struct bench *b, const struct bench_entry *e, double us
     if (b->csv) fprintf(b->csv, "sweep %s,%s,%.3f,%.0f,,,,,,,%s\n", e->op, e->shape, us, p->bytes, what);
 }
 
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
 static int compile(struct bench *b, const char *arch)
 {
-    const struct jit_kernel *k;
-    for (int i = 0; i < b->count; i++)
-        if (plan_request(&b->entries[i].plan, b->jit, arch, &k, &err_)) return fail();
-    for (int i = 0; i < CLONES; i++) {
+    const struct jit_kernel **k = calloc((size_t)b->count + CLONES, sizeof *k);
+    int n = 0, failed = 0;
+    for (int i = 0; i < b->count && !failed; i++)
+        failed = plan_request(&b->entries[i].plan, b->jit, arch, &k[n++], &err_) != ROSE_OK;
+    for (int i = 0; i < CLONES && !failed; i++) {
         struct plan p = clone_plan(clones[i][0], clones[i][1]);
-        if (plan_request(&p, b->jit, arch, &k, &err_)) return fail();
+        failed = plan_request(&p, b->jit, arch, &k[n++], &err_) != ROSE_OK;
     }
-    return jit_compile_all(b->jit, &err_) ? fail() : 0;
+    double from = now_ms(), sum = 0, most = 0;
+    if (!failed) failed = jit_compile_all(b->jit, &err_) != ROSE_OK;
+    for (int i = 0; i < n && !failed; i++) {
+        double ms = jit_info(k[i]).compile_ms;
+        sum += ms, most = ms > most ? ms : most;
+    }
+    if (!failed)
+        printf("%d kernels compiled in %.0f ms: %.1f ms each, the slowest %.1f\n", n, now_ms() - from,
+               sum / n, most);
+    free(k);
+    return failed ? fail() : 0;
 }
 
 static int run(struct bench *b)
