@@ -80,7 +80,7 @@ size_t cli_render_options(const struct option **options);
 
 #define CLI_BATCH_COMMAND                                                                                                                            \
     {"batch", "MODEL IN.jsonl OUT.jsonl", "A file of requests in OpenAI's batch format.",                                                            \
-     "A line a request: {\"custom_id\", \"url\": \"/v1/chat/completions\" or \"/v1/completions\", \"body\"}. After a kill the same command\n"    \
+     "A line a request: {\"custom_id\", \"url\": \"/v1/chat/completions\" or \"/v1/completions\", \"body\"}.\nAfter a kill the same command "         \
      "goes on where it was: answers that are there are kept.\n",                                                                                    \
      cli_batch, cli_batch_options}
 
