@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include "op_cases.h"
+#include "ops/kernels.h"
 #include "simt.h"
 #include "test.h"
 
@@ -141,10 +142,37 @@ TEST(plans_print)
         }
 }
 
+/* Qwen3-8B at decode and prefill: few kernels serve all batch sizes, and each is listed once. */
+TEST(kernels_of_a_model)
+{
+    static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 4096, 8192};
+    struct kernels_model m = {.hidden = 4096,
+                              .intermediate = 12288,
+                              .heads = {32, 8, 128, 128},
+                              .norm_eps = 1e-6f,
+                              .qk_norm = true,
+                              .rope = OP_ROPE_HALF,
+                              .rotary_dim = 128,
+                              .activation = OP_ACT_SILU,
+                              .gated = true,
+                              .page_tokens = 64};
+    struct kernels_entry e[64];
+    struct rose_error err = {0};
+    int count = 0;
+    for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        CHECK_OK(kernels_of_model(&m, &devices[d], rows, 11, e, 64, &count, &err), err);
+        CHECK(count >= 8 && count <= 24);
+    }
+    CHECK(kernels_of_model(&m, &devices[1], rows, 11, e, 3, &count, &err) == ROSE_LIMIT);
+    m.heads.head_dim = 72;
+    CHECK(kernels_of_model(&m, &devices[1], rows, 11, e, 64, &count, &err) == ROSE_UNSUPPORTED);
+    CHECK(strstr(err.message, "heads of 72") != NULL);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(plans_print), CASE(sm_90), CASE(sm_80), CASE(sm_100),
-                                             CASE(sm_120)};
+    static const struct test_case cases[] = {
+        CASE(plans_print), CASE(kernels_of_a_model), CASE(sm_90), CASE(sm_80), CASE(sm_100), CASE(sm_120)};
     if (argc > 2 && !strcmp(argv[1], "--only")) return run_device(1, argv[2]), test_failures_;
     return test_run_all(cases, sizeof cases / sizeof *cases, argc, argv);
 }
