@@ -29,7 +29,7 @@ DEVICE void moe_scan(const struct moe_dispatch_params *p, uint32_t *sums, uint32
             UNROLL for (uint32_t i = 0; i < DEEP; i++) v[i] = base[(uint64_t)(b + i) * EXPERTS + e];
             UNROLL for (uint32_t i = 0; i < DEEP; i++) sum += v[i];
         }
-        for (; b < to; b++) sum += base[(uint64_t)b * EXPERTS + e];
+        UNROLL_N(1) for (; b < to; b++) sum += base[(uint64_t)b * EXPERTS + e];
         sums[segment * EXPERTS + e] = sum;
     }
     block_sync();
@@ -57,7 +57,7 @@ DEVICE void moe_scan(const struct moe_dispatch_params *p, uint32_t *sums, uint32
                 at += v[i];
             }
         }
-        for (; b < to; b++) {
+        UNROLL_N(1) for (; b < to; b++) {
             uint32_t v = base[(uint64_t)b * EXPERTS + e];
             base[(uint64_t)b * EXPERTS + e] = at;
             at += v;

@@ -28,7 +28,7 @@ DEVICE void moe_scores(const float *logits, float *score)
         most = score[v] > most ? score[v] : most;
     }
     if (SCORE == 1)
-        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] = div_f32(1.0f, 1.0f + exp_f32(-score[v]));
+        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] = rcp_f32(1.0f + exp_f32(-score[v]));
     if (SCORE != 0) return;
     most = warp_max_f32(most, WARP);
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
@@ -37,7 +37,8 @@ DEVICE void moe_scores(const float *logits, float *score)
         sum += score[v];
     }
     sum = warp_sum_f32(sum, WARP);
-    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] = div_f32(score[v], sum);
+    sum = rcp_f32(sum);
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] *= sum;
 }
 
 #if GROUPS > 1 && TOP_GROUPS < GROUPS
