@@ -311,6 +311,14 @@ static enum reasoning_state first_state(const struct model *m, const struct api_
     return state;
 }
 
+static bool fits(const struct generation *g, struct api_error *e)
+{
+    size_t bytes = 0, limit = model_text_limit(g->model);
+    for (int i = 0; i < g->parts_count; i++) bytes += g->request->prompts[i].text.n;
+    return bytes <= limit || api_error_set(e, 400, "invalid_request_error", "context_length_exceeded", g->request->kind == API_COMPLETION ? "prompt" : "messages",
+                                           "the request has %zu bytes of text; at most %zu are taken, with a context of %d tokens", bytes, limit, g->model->info.context);
+}
+
 static bool submit(struct generation *g, struct api_error *e)
 {
     struct rose_error err = {0};
@@ -339,6 +347,7 @@ static bool read_request(struct httpd_request *http, enum api_kind kind, struct 
     struct rose_error err = {0};
     enum rose_status s = json_parse(&http->arena, NULL, strbuf_str(&http->body), &body, &err);
     if (s == ROSE_FORMAT) return api_error_set(e, 400, "invalid_request_error", "invalid_json", NULL, "the request's body is not valid: %s", err.message);
+    if (s == ROSE_NO_MEMORY) return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's body has too many values");
     if (s != ROSE_OK) return api_error_rose(e, s, &err);
     return kind == API_CHAT ? openai_chat_read(body, &http->arena, r, e)
                             : kind == API_COMPLETION ? openai_completion_read(body, &http->arena, r, e) : anthropic_read(body, false, &http->arena, r, e);
@@ -358,6 +367,7 @@ static bool prepare(struct generation *g, struct api_error *e)
     g->parts = ARENA_ARRAY(arena, struct part, (size_t)g->parts_count);
     g->choices = ARENA_ARRAY(arena, struct choice, (size_t)g->choices_count);
     if (!g->parts || !g->choices) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+    if (!fits(g, e)) return false;
     enum reasoning_state state = first_state(g->model, r);
     for (int i = 0; i < g->choices_count; i++) g->choices[i].split.state = state;
     return true;

@@ -98,6 +98,8 @@ void model_cancel(struct model *m, uint64_t id)
     else rose_cancel(m->engine, id);
 }
 
+size_t model_text_limit(const struct model *m) { return ROSE_MAX((size_t)1 << 20, (size_t)m->info.context * 16); }
+
 int model_event_fd(struct model *m) { return m->null ? null_model_fd(m->null) : rose_event_fd(m->engine); }
 
 void model_stats(const struct model *m, struct rose_stats *out)

@@ -41,6 +41,9 @@ void models_release(struct models *m, uint64_t handle);
 
 enum rose_status model_submit(struct model *m, const struct rose_request *request, uint64_t *id, struct rose_error *err);
 void model_cancel(struct model *m, uint64_t id);
+/* Bytes of text a request may have. Tokenising happens between two events of all clients: a text that no context could hold (one endless word is
+ * the slowest) must not keep them waiting. 16 bytes a token is far above any text's average; short contexts get a mebibyte all the same. */
+size_t model_text_limit(const struct model *m);
 int model_event_fd(struct model *m);
 void model_stats(const struct model *m, struct rose_stats *out);
 /* Hand out what waits; true: there may be more. */

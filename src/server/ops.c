@@ -132,8 +132,19 @@ static const struct json *read_body(struct httpd_request *r, struct api_error *e
     enum rose_status st = json_parse(&r->arena, NULL, strbuf_str(&r->body), &body, &err);
     if (st == ROSE_OK) return body;
     if (st == ROSE_FORMAT) api_error_set(e, 400, "invalid_request_error", "invalid_json", NULL, "the request's body is not valid: %s", err.message);
+    else if (st == ROSE_NO_MEMORY) api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's body has too many values");
     else api_error_rose(e, st, &err);
     return NULL;
+}
+
+static bool fits(const struct model *m, struct str text, struct httpd_request *r)
+{
+    struct api_error e;
+    size_t limit = model_text_limit(m);
+    if (text.n <= limit) return true;
+    api_error_set(&e, 400, "invalid_request_error", "context_length_exceeded", NULL, "the request has %zu bytes of text; at most %zu are taken", text.n, limit);
+    route_error(r, &e);
+    return false;
 }
 
 /* All ids of a text or a chat; free *ids. */
@@ -177,7 +188,7 @@ void ops_tokenize(struct server *s, struct httpd_request *r)
         return;
     }
     struct model *m = find_model(s, r, t.model);
-    if (!m) return;
+    if (!m || !fits(m, t.text, r)) return;
     int32_t *ids = NULL;
     size_t count;
     enum rose_status st = tokenize(m, t.text, t.messages != NULL, t.add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL, &ids, &count, &err);
@@ -231,7 +242,7 @@ void ops_count_tokens(struct server *s, struct httpd_request *r)
         return;
     }
     struct model *m = find_model(s, r, q.model);
-    if (!m) return;
+    if (!m || !fits(m, q.prompts[0].text, r)) return;
     size_t count;
     enum rose_status st = rose_tokenize_chat(m->engine, q.prompts[0].text.p, q.prompts[0].text.n, NULL, 0, &count, &err);
     if (st == ROSE_OK) {
