@@ -234,7 +234,7 @@ static struct httpd_request *request_open(struct httpd *h, struct MHD_Connection
 {
     struct httpd_request *r = calloc(1, sizeof *r);
     if (!r) return NULL;
-    arena_init(&r->arena, (size_t)512 << 20);
+    arena_init(&r->arena, 4 * h->options->body_limit + ((size_t)16 << 20)); /* values of a body take more room than its bytes */
     r->http = h;
     r->handle = handle;
     r->connection = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;

@@ -2,6 +2,7 @@
 import json
 import math
 import threading
+import time
 
 import anthropic
 import openai
@@ -247,6 +248,12 @@ def hostile_prompts():
         equal((status, body["error"]["code"]), (400, "context_length_exceeded"))
         status, headers, body = s.post("/v1/completions", {"prompt": "word", "max_tokens": 1000000, "stream": stream})
         equal((status, body["error"]["code"]), (400, "context_length_exceeded"))
+    # texts and bodies that no context could hold are refused at once: others do not wait for one endless word
+    for path, body in (("/v1/completions", {"prompt": "a" * 30000000}), ("/v1/completions", {"prompt": ["a" * 1000000] * 30}), ("/tokenize", {"prompt": "a" * 30000000}),
+                       ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}] * 500000}), ("/v1/completions", {"prompt": [1] * 8000000})):
+        began = time.time()
+        check(s.post(path, body)[0] in (400, 413), path)
+        check(time.time() - began < 10, f"{path}: {time.time() - began:.1f} s")
     # 11. history with null content and with arguments as string or object
     for arguments in ('{"city": "Bern"}', {"city": "Bern"}, "no json"):
         messages = USER + [{"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
