@@ -196,6 +196,32 @@ def a_client_that_does_not_read_loses_its_request():
 
 
 @test
+def a_waiting_stream_gets_comments():
+    s = Server("--max-sequences", "1", "--ping", "1")
+    busy, c = s.socket(), s.socket()
+    busy.sendall(long_stream())
+    busy.recv(100)
+    for path, comment in (("/v1/chat/completions", b": ping\n\n"), ("/v1/messages", b"event: ping\n")):
+        c = s.socket()
+        c.sendall(post("", BODY[:-1] + b', "stream": true}' if "chat" in path else BODY[:-1].replace(b'"temperature": 0', b'"temperature": 1') + b', "stream": true}', path))
+        got = b""
+        while got.count(comment) < 2:
+            got += c.recv(4096)
+        check(got.startswith(b"HTTP/1.1 200"), got)
+        c.close()
+    busy.close()
+    s.stop()
+
+
+@test
+def http_1_0_streams_end_with_the_connection():
+    s = Server.shared()
+    answer = s.raw(post("", BODY[:-1] + b', "stream": true}').replace(b"HTTP/1.1", b"HTTP/1.0"), timeout=20)
+    check(b"chunked" not in answer.split(b"\r\n\r\n")[0] and answer.endswith(b"data: [DONE]\n\n"), answer)
+    check(b"\r\n\r\ndata: {" in answer, answer)
+
+
+@test
 def request_ids_heads_options_and_cors():
     s = Server("--cors-origin", "http://example.org")
     code, headers, _ = s.get("/version", headers={"X-Request-Id": "abc-1.2_3"})
