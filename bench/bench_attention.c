@@ -1,8 +1,9 @@
 /* Speed of op_qk, op_attention and op_sample on the CPU: time, work done, and the share of what the machine's
  * float32 multiply-adds or memory allow (measured here first). Prints CSV.
  *
- *     bench_attention [threads [isa [cpu]]]      cpu: count CPU time instead of wall time (1 thread, loaded
- * machine) */
+ *     bench_attention [threads [isa [cpu|wall [what]]]]      cpu: count CPU time instead of wall time (1
+ * thread, loaded machine); what: only rows of the table whose name begins so A shape of several layers has
+ * its cache in one pool, as a model has, and gives the time of one layer. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,6 +65,7 @@ struct shape {
     int heads, kv_heads, d;
     enum dtype dtype;
     bool deterministic;
+    int layers;
 };
 
 static void run_shape(const struct bench *b, const struct shape *s)
@@ -71,8 +73,10 @@ static void run_shape(const struct bench *b, const struct shape *s)
     enum { PAGE = 64 };
     int total = s->seqs * s->rows, stride = (s->length + PAGE - 1) / PAGE, pages = stride * s->seqs;
     struct op_heads h = {s->heads, s->kv_heads, s->d, s->d};
-    struct op_cache cache = {
-        .page_bytes = op_cache_page_bytes(s->dtype, &h, PAGE, 1), .dtype = s->dtype, .page_tokens = PAGE};
+    int layers = s->layers;
+    struct op_cache cache = {.page_bytes = op_cache_page_bytes(s->dtype, &h, PAGE, layers),
+                             .dtype = s->dtype,
+                             .page_tokens = PAGE};
     cache.pool = calloc((size_t)pages, cache.page_bytes);
     int32_t *table = malloc(sizeof(int32_t) * (size_t)pages),
             *positions = malloc(sizeof(int32_t) * (size_t)total);
@@ -109,26 +113,30 @@ static void run_shape(const struct bench *b, const struct shape *s)
                            .rotary_dim = s->d,
                            .inv_freq = freq,
                            .write = true,
-                           .group_layers = 1};
+                           .group_layers = layers};
         qk.q = value(p, "q", q, total, s->heads * s->d);
         qk.k = value(p, "k", k, total, s->kv_heads * s->d);
         qk.v = value(p, "v", v, total, s->kv_heads * s->d);
         struct op_attention a = {
-            .heads = h, .scale = 0.125f, .group_layers = 1, .deterministic = s->deterministic};
+            .heads = h, .scale = 0.125f, .group_layers = layers, .deterministic = s->deterministic};
         a.q = qk.q;
         a.y = value(p, "y", y, total, s->heads * s->d);
-        enum rose_status st =
-            which ? op_attention(p, &step, &cache, &a, &err) : op_qk(p, &step, &cache, &qk, &err);
-        if (st) fprintf(stderr, "%s\n", err.message), exit(1);
-        seconds[which] = best(p, total, s->seqs, 0);
+        for (int i = 0; i < layers; i++) {
+            qk.group_layer = a.group_layer = i;
+            enum rose_status st =
+                which ? op_attention(p, &step, &cache, &a, &err) : op_qk(p, &step, &cache, &qk, &err);
+            if (st) fprintf(stderr, "%s\n", err.message), exit(1);
+        }
+        seconds[which] = best(p, total, s->seqs, 0) / layers;
     }
     double sees = 0;
     for (int r = 0; r < s->rows; r++) sees += s->length - s->rows + r + 1;
     double ops = 4.0 * s->seqs * sees * s->heads * s->d,
            bytes = (double)s->seqs * s->length * (double)op_cache_token_bytes(s->dtype, &h);
-    printf("%s,%d,%d,%d,%d/%d x %d,%s%s,%.1f,%.1f,%.1f,%.1f\n", s->name, s->seqs, s->rows, s->length,
-           s->heads, s->kv_heads, s->d, dtype_info(s->dtype)->name, s->deterministic ? " det" : "",
-           seconds[0] * 1e6, seconds[1] * 1e6, ops / seconds[1] * 1e-9, bytes / seconds[1] * 1e-9);
+    printf("%s%s,%d,%d,%d,%d/%d x %d,%s%s,%.1f,%.1f,%.1f,%.1f\n", s->name,
+           layers > 1 ? " of many layers" : "", s->seqs, s->rows, s->length, s->heads, s->kv_heads, s->d,
+           dtype_info(s->dtype)->name, s->deterministic ? " det" : "", seconds[0] * 1e6, seconds[1] * 1e6,
+           ops / seconds[1] * 1e-9, bytes / seconds[1] * 1e-9);
     free(cache.pool), free(table), free(positions), free(seq_rows), free(seq_length), free(slot), free(q),
         free(y), free(k), free(v);
 }
@@ -159,6 +167,7 @@ int main(int argc, char **argv)
 {
     struct bench b = {.threads = argc > 1 ? atoi(argv[1]) : 1};
     struct rose_error err = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0);
     cpu_time = argc > 3 && !strcmp(argv[3], "cpu");
     if (cpu_isa_select(argc > 2 ? argv[2] : "auto", &err)) return fprintf(stderr, "%s\n", err.message), 1;
     struct device_options o = {
@@ -168,25 +177,31 @@ int main(int argc, char **argv)
            "cache\n",
            b.threads, cpu_isa_name(cpu_isa()));
     static const struct shape shapes[] = {
-        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F32, false},
-        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F16, false},
-        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, false},
-        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, true},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F32, false},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F16, false},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_BF16, false},
-        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_Q8_0, false},
-        {"prefill", 1, 512, 512, 32, 8, 128, DTYPE_F16, false},
-        {"decode", 1, 1, 128, 9, 3, 64, DTYPE_F16, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F32, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F16, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_BF16, false},
-        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_Q8_0, false},
-        {"decode", 32, 1, 512, 9, 3, 64, DTYPE_F16, false},
-        {"decode", 1, 1, 8192, 32, 8, 128, DTYPE_F16, false},
-        {"decode", 32, 1, 2048, 32, 8, 128, DTYPE_F16, false},
+        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F32, false, 1},
+        {"prefill", 1, 512, 512, 9, 3, 64, DTYPE_F16, false, 1},
+        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, false, 1},
+        {"prefill", 1, 512, 2048, 9, 3, 64, DTYPE_F16, true, 1},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F32, false, 1},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_F16, false, 1},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_BF16, false, 1},
+        {"prefill", 1, 2048, 2048, 9, 3, 64, DTYPE_Q8_0, false, 1},
+        {"prefill", 1, 512, 512, 32, 8, 128, DTYPE_F16, false, 1},
+        {"decode", 1, 1, 128, 9, 3, 64, DTYPE_F16, false, 1},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F32, false, 1},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_F16, false, 1},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_BF16, false, 1},
+        {"decode", 1, 1, 2048, 9, 3, 64, DTYPE_Q8_0, false, 1},
+        {"decode", 8, 1, 96, 9, 3, 64, DTYPE_F16, false, 30},
+        {"decode", 32, 1, 96, 9, 3, 64, DTYPE_F16, false, 1},
+        {"decode", 32, 1, 96, 9, 3, 64, DTYPE_F16, false, 30},
+        {"decode", 32, 1, 512, 9, 3, 64, DTYPE_F16, false, 1},
+        {"decode", 1, 1, 8192, 32, 8, 128, DTYPE_F16, false, 1},
+        {"decode", 32, 1, 2048, 32, 8, 128, DTYPE_F16, false, 1},
     };
-    for (size_t i = 0; i < ROSE_COUNT(shapes); i++) run_shape(&b, &shapes[i]);
+    const char *what = argc > 4 ? argv[4] : "";
+    for (size_t i = 0; i < ROSE_COUNT(shapes); i++)
+        if (!strncmp(shapes[i].name, what, strlen(what))) run_shape(&b, &shapes[i]);
+    if (strncmp("sample", what, strlen(what))) return device_close(b.device), 0;
     struct sample_row row = SAMPLE_ROW_GREEDY;
     printf("what,rows,vocabulary,us,GB/s\n");
     static const int sizes[][2] = {{1, 49152}, {64, 49152}, {1, 151936}, {32, 151936}};

@@ -6,7 +6,8 @@
  * absolute positions the online softmax runs over the tiles in order; chunks are merged in order. A masked
  * score adds exactly zero. So a row's bits are the same alone and in any batch, and deterministic costs
  * nothing in float32. Only the bfloat16 kernels (chosen for tiles of many rows over F16, BF16 and Q8_0
- * caches, never with `deterministic`) round differently.
+ * caches, never with `deterministic`) round differently: there a row's bits depend on the chunking, but
+ * neither on the threads nor on the batch.
  */
 #ifndef ROSE_KERNELS_CPU_ATTENTION_H
 #define ROSE_KERNELS_CPU_ATTENTION_H
@@ -21,10 +22,14 @@ enum {
     ATTENTION_CHUNK = 512, /* tokens; a multiple of the tile */
     ATTENTION_ROWS = 64,   /* query rows times heads of a group, at most, in an item */
     ATTENTION_LANES = 16,  /* partial sums of a row's weights, added up at the end of a chunk */
-    ATTENTION_HALF_ROWS =
-        192, /* the same in bfloat16, where packing keys must be shared by more rows; whole blocks of 16 */
-    ATTENTION_DIRECT_ROWS = 12, /* up to so many rows are computed straight from the cache */
-    ATTENTION_HALF_LEAST = 32,  /* items of fewer rows are computed in float32 */
+    /* the same in bfloat16, where packing keys must be shared by more rows, times the larger of head_dim and
+     * value_dim: what a core's second cache holds besides the packed keys */
+    ATTENTION_HALF_WORK = 49152,
+    ATTENTION_HALF_SUB = 32,     /* rows that take their way over the packed keys together */
+    ATTENTION_HALF_CHUNK = 2048, /* as ATTENTION_CHUNK, in bfloat16 */
+    ATTENTION_PANEL = 512,       /* tokens packed at a time; a multiple of the tile */
+    ATTENTION_DIRECT_ROWS = 12,  /* up to so many rows are computed straight from the cache */
+    ATTENTION_HALF_LEAST = 32,   /* sequences of fewer rows times heads of an item are computed in float32 */
 };
 
 /* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by
@@ -38,7 +43,7 @@ struct attention_softmax {
     const float *slopes;     /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
     const int32_t *position; /* [rows] minus the tile's first token */
     float softcap;           /* times log2 e; 0: none */
-    int32_t rows, acc_ld, value_dim, begin, end; /* columns [begin, end) are wanted */
+    int32_t rows, acc_ld, value_dim;
 };
 
 struct attention_kernels {
@@ -68,14 +73,15 @@ struct attention_kernels {
 /* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s.
  */
 struct attention_half_kernels {
-    void (*queries)(const float *q, int32_t rows, int32_t d, int32_t d32, uint16_t *out);
+    void (*query)(const float *q, float scale, int32_t d, int32_t d32, uint16_t *out); /* one row */
     void (*load_k)(enum dtype dtype, const uint8_t *block_k, int32_t d, int32_t d32, uint16_t *out);
     void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out,
                    int32_t ld);
     /* Token blocks [b0, b1) of the tile. */
     void (*scores)(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32, int32_t b0,
                    int32_t b1);
-    void (*softmax)(const struct attention_softmax *s, uint16_t *weights);
+    /* plain: every row sees every column, without soft cap and alibi. */
+    void (*softmax)(const struct attention_softmax *s, bool plain, uint16_t *weights);
     void (*values)(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
                    int32_t b0, int32_t b1);
     void (*begin)(void), (*end)(void); /* around an item */

@@ -92,7 +92,7 @@ static void half_end(void)
     amx_end();
 }
 
-const struct attention_half_kernels attention_half_amx = {half_queries, half_load_k, half_load_v, amx_scores,
+const struct attention_half_kernels attention_half_amx = {half_query,   half_load_k, half_load_v, amx_scores,
                                                           half_softmax, amx_values,  half_begin,  half_end};
 #else
 typedef int attention_amx_unused; /* other architectures */

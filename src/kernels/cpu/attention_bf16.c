@@ -87,9 +87,8 @@ static void half_values(const uint16_t *weights, const uint16_t *v, float *acc, 
 
 static void half_nothing(void) {}
 
-const struct attention_half_kernels attention_half_bf16 = {half_queries, half_load_k,  half_load_v,
-                                                           half_scores,  half_softmax, half_values,
-                                                           half_nothing, half_nothing};
+const struct attention_half_kernels attention_half_bf16 = {
+    half_query, half_load_k, half_load_v, half_scores, half_softmax, half_values, half_nothing, half_nothing};
 #else
 typedef int attention_bf16_unused; /* other architectures */
 #endif

@@ -76,7 +76,29 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
 
 static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
 {
-    VEC_NAME(attention_softmax_into)(s, NULL);
+    enum { N = ATTENTION_TILE / VL };
+    bool plain = s->softcap == 0 && !s->slopes;
+    for (int32_t r = 0; r < s->rows; r++) {
+        float *row = s->scores + r * ATTENTION_TILE, *sum = s->sum + r * ATTENTION_LANES;
+        vf x[N], limit = vset1(s->maximum[r] + ATTENTION_SLACK), high;
+        VEC_UNROLL
+        for (int j = 0; j < N; j++) x[j] = vload(row + j * VL);
+        if (!(plain && s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE)) VEC_UNROLL
+        for (int j = 0; j < N; j++) x[j] = VEC_NAME(attention_score)(s, r, j, x[j]);
+        high = x[0];
+        VEC_UNROLL
+        for (int j = 1; j < N; j++) high = vmax(x[j], high);
+        if (vbits(vlt(limit, high))) VEC_NAME(attention_follow)(s, r, vhmax(high));
+        /* no key seen yet: any finite number serves, every weight is 2^-inf */
+        vf m = vset1(s->maximum[r] > -1e30f ? s->maximum[r] : -1e30f), total = vload(sum);
+        VEC_UNROLL
+        for (int j = 0; j < N; j++) {
+            x[j] = vexp2(x[j] - m);
+            total = total + x[j];
+            vstore(row + j * VL, x[j]);
+        }
+        vstore(sum, total);
+    }
 }
 
 static void VEC_NAME(attention_sums)(const float *lanes, int32_t rows, float *l)

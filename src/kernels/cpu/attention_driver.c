@@ -2,7 +2,9 @@
  *
  * An item is one sequence, one tile of its query rows, one KV head, and up to ATTENTION_ROWS of (row, head of
  * the group) pairs: the group's heads share every load of a key. Items go to workers one by one, the long
- * ones first. When there are too few for the workers, an item is cut at its chunks; partial results lie in
+ * ones first. In bfloat16 an item has many more rows: keys and values of a panel of tokens are packed once
+ * for all of them, then ATTENTION_HALF_SUB rows at a time pass over the panel, their sums in the nearest
+ * cache. When there are too few for the workers, an item is cut at its chunks; partial results lie in
  * p->partial until all have arrived.
  */
 #include "kernels/cpu/attention.h"
@@ -19,9 +21,9 @@ struct walk {
     const struct attention_half_kernels *half; /* NULL: float32 only */
     const struct attention_params *p;
     struct kv_layout layout;
-    int32_t seqs, group, part_heads, parts,
-        tile_rows; /* heads of an item, items a group, query rows of an item */
-    int32_t ld;    /* value_dim in whole vectors */
+    int32_t seqs, group, part_heads, parts; /* heads of an item, items a group */
+    int32_t tile_rows, half_rows;           /* query rows of an item; rows times heads at most in bfloat16 */
+    int32_t ld;                             /* value_dim in whole vectors */
     const int32_t *seq_rows, *seq_length, *page_table;
     /* scratch of this worker */
     float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes, *lanes;
@@ -34,6 +36,8 @@ struct item {
     int32_t seq, kv_head, head0, heads; /* first query head and how many */
     int32_t row0, rows;                 /* query rows of the step */
     int64_t begin, end;                 /* tokens any of the rows sees */
+    int32_t chunk;                      /* tokens */
+    bool half;
 };
 
 static size_t carve(size_t *at, size_t bytes)
@@ -47,17 +51,17 @@ static size_t carve(size_t *at, size_t bytes)
 static size_t walk_scratch(struct walk *w, char *base)
 {
     const struct attention_params *p = w->p;
-    size_t at = 0, rows = w->half ? ATTENTION_HALF_ROWS : ATTENTION_ROWS, ld = (size_t)w->ld,
-           d = (size_t)p->head_dim;
+    size_t at = 0, few = ATTENTION_ROWS, ld = (size_t)w->ld, d = (size_t)p->head_dim;
+    size_t rows = w->half ? (size_t)w->half_rows : few;
 #define PLACE(field, count)                                   \
     do {                                                      \
         size_t here = carve(&at, (count) * sizeof *w->field); \
         if (base) w->field = (void *)(base + here);           \
     } while (0)
-    PLACE(q, rows * d);
+    PLACE(q, few * d);
     PLACE(kt, d * ATTENTION_TILE);
     PLACE(v, ATTENTION_TILE * ld);
-    PLACE(scores, rows * ATTENTION_TILE);
+    PLACE(scores, few * ATTENTION_TILE);
     PLACE(acc, rows * ld);
     PLACE(total, rows * ld);
     PLACE(m, rows);
@@ -71,9 +75,9 @@ static size_t walk_scratch(struct walk *w, char *base)
     PLACE(hi, rows);
     if (w->half) {
         PLACE(half_q, rows * (size_t)w->d32);
-        PLACE(half_k, ATTENTION_TILE * (size_t)w->d32);
-        PLACE(half_v, ATTENTION_TILE * ld);
-        PLACE(half_weights, rows * ATTENTION_TILE);
+        PLACE(half_k, ATTENTION_PANEL * (size_t)w->d32);
+        PLACE(half_v, ATTENTION_PANEL * ld);
+        PLACE(half_weights, ATTENTION_HALF_SUB * ATTENTION_TILE);
     }
 #undef PLACE
     return at;
@@ -100,7 +104,8 @@ static struct walk walk_of(const struct attention_kernels *f, const struct atten
     w.ld = (p->value_dim + 15) / 16 * 16;
     w.part_heads = w.group < ATTENTION_ROWS ? w.group : ATTENTION_ROWS;
     w.parts = (w.group + w.part_heads - 1) / w.part_heads;
-    w.tile_rows = (w.half ? ATTENTION_HALF_ROWS : ATTENTION_ROWS) / w.part_heads;
+    w.half_rows = ATTENTION_HALF_WORK / ROSE_MAX(w.d32, w.ld) / ATTENTION_HALF_SUB * ATTENTION_HALF_SUB;
+    w.tile_rows = (w.half ? w.half_rows : ATTENTION_ROWS) / w.part_heads;
     w.seq_rows = p->seq_rows;
     w.seq_length = p->seq_length;
     w.page_table = p->page_table;
@@ -160,13 +165,15 @@ static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
     int64_t position, unused;
     row_sees(w, seq, first, &it.begin, &unused, &position);
     row_sees(w, seq, first + it.rows - 1, &unused, &it.end, &position);
+    it.half = w->half && (int64_t)n * w->part_heads >= ATTENTION_HALF_LEAST;
+    it.chunk = it.half ? ATTENTION_HALF_CHUNK : ATTENTION_CHUNK;
     return it;
 }
 
 static int64_t item_chunks(const struct item *it)
 {
     if (it->end <= it->begin) return 1;
-    return (it->end - 1) / ATTENTION_CHUNK - it->begin / ATTENTION_CHUNK + 1;
+    return (it->end - 1) / it->chunk - it->begin / it->chunk + 1;
 }
 
 static void reset(float *m, float *l, float *acc, size_t rows, size_t ld)
@@ -178,27 +185,28 @@ static void reset(float *m, float *l, float *acc, size_t rows, size_t ld)
     memset(acc, 0, rows * ld * sizeof(float));
 }
 
-static bool item_half(const struct walk *w, const struct item *it)
-{
-    return w->half && it->rows * it->heads >= ATTENTION_HALF_LEAST;
-}
-
-/* The item's query rows, scaled, side by side: row-major (query row, head). */
+/* The item's query rows, scaled, side by side: row-major (query row, head); in half_q or in q. */
 static void item_queries(const struct walk *w, const struct item *it)
 {
     const struct attention_params *p = w->p;
     int32_t d = p->head_dim;
-    float *out = w->q, scale = p->softcap != 0 ? p->scale / p->softcap : p->scale * LOG2_E;
+    float *out = w->q;
+    uint16_t *half_out = w->half_q;
+    float scale = p->softcap != 0 ? p->scale / p->softcap : p->scale * LOG2_E;
     for (int32_t i = 0; i < it->rows; i++) {
         const float *row =
             (const float *)p->q + (int64_t)(it->row0 + i) * p->q_stride + (int64_t)it->head0 * d;
         for (int32_t h = 0; h < it->heads; h++) {
             if (p->alibi) w->slopes[i * it->heads + h] = ((const float *)p->alibi)[it->head0 + h] * LOG2_E;
+            if (it->half) {
+                w->half->query(row + (int64_t)h * d, scale, d, w->d32, half_out);
+                half_out += w->d32;
+                continue;
+            }
             w->f->scale(row + (int64_t)h * d, scale, d, out);
             out += d;
         }
     }
-    if (item_half(w, it)) w->half->queries(w->q, it->rows * it->heads, d, w->d32, w->half_q);
 }
 
 /* The block of 16 tokens that holds `token`, NULL when its page is gone. */
@@ -217,30 +225,6 @@ static bool tile_blocks(const struct walk *w, const struct item *it, int64_t t0,
     for (int32_t b = begin / KV_BLOCK; b * KV_BLOCK < end; b++)
         if (!(blocks[b] = block_of(w, it, t0 + b * KV_BLOCK))) return false;
     return true;
-}
-
-/* As tile_load, in bfloat16. Values are loaded in pairs of blocks, because a tile of weights spans 32 tokens.
- */
-static uint32_t tile_load_half(const struct walk *w, const struct item *it, int64_t t0, int32_t begin,
-                               int32_t end)
-{
-    const struct attention_params *p = w->p;
-    uint32_t present = 0;
-    int32_t b0 = begin / KV_BLOCK, b1 = (end + KV_BLOCK - 1) / KV_BLOCK;
-    for (int32_t b = b0 / 2 * 2; b < (b1 + 1) / 2 * 2; b++) {
-        int32_t c0 = b * KV_BLOCK;
-        uint16_t *v = w->half_v + (size_t)c0 * (size_t)w->ld;
-        const uint8_t *block = b >= b0 && b < b1 ? block_of(w, it, t0 + c0) : NULL;
-        if (!block) {
-            memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof *v);
-            continue;
-        }
-        w->half->load_k(w->layout.dtype, block, p->head_dim, w->d32, w->half_k + (size_t)c0 * (size_t)w->d32);
-        w->half->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim,
-                        ROSE_MAX(begin - c0, 0), ROSE_MIN(end - c0, KV_BLOCK), v, w->ld);
-        present |= 1u << b;
-    }
-    return present;
 }
 
 /* Load columns [begin, end) of the tile that starts at token t0. Blocks of pages that are gone clear their
@@ -313,23 +297,88 @@ static void tile_hide(const struct walk *w, int32_t rows, int32_t b0, int32_t b1
     }
 }
 
-/* The bfloat16 kernels over SUB rows at a time, so that their scores, weights and sums stay in the nearest
- * cache. */
-static void tile_run_half(const struct walk *w, const struct attention_softmax *all, int32_t b0, int32_t b1,
-                          uint32_t present)
+/* Pack tokens [begin, end), at most a panel, from the tile that holds `begin` on; present[tile]: bits of the
+ * blocks that are there. Values are packed in pairs of blocks, because a tile of weights spans 32 tokens. */
+static void panel_load(const struct walk *w, const struct item *it, int64_t begin, int64_t end,
+                       uint8_t *present)
 {
-    enum { SUB = 32 };
-    for (int32_t r = 0; r < all->rows; r += SUB) {
-        struct attention_softmax s = *all;
-        s.rows = ROSE_MIN(SUB, all->rows - r);
-        s.acc += (size_t)r * (size_t)w->ld;
-        s.maximum += r, s.sum += (size_t)r * ATTENTION_LANES, s.lo += r, s.hi += r, s.position += r;
-        if (s.slopes) s.slopes += r;
-        w->half->scores(w->half_q + (size_t)r * (size_t)w->d32, w->half_k, s.scores, s.rows, w->d32, b0, b1);
-        tile_hide(w, s.rows, b0, b1, present);
-        w->half->softmax(&s, w->half_weights);
-        w->half->values(w->half_weights, w->half_v, s.acc, s.rows, w->ld, b0, b1);
+    const struct attention_params *p = w->p;
+    int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE;
+    memset(present, 0, ATTENTION_PANEL / ATTENTION_TILE);
+    for (int64_t t = begin / 32 * 32; t < (end + 31) / 32 * 32; t += KV_BLOCK) {
+        int32_t c0 = (int32_t)(t - t0);
+        uint16_t *v = w->half_v + (size_t)c0 * (size_t)w->ld;
+        const uint8_t *block = t + KV_BLOCK > begin && t < end ? block_of(w, it, t) : NULL;
+        if (!block) {
+            memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof *v);
+            continue;
+        }
+        w->half->load_k(w->layout.dtype, block, p->head_dim, w->d32, w->half_k + (size_t)c0 * (size_t)w->d32);
+        w->half->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim,
+                        (int32_t)ROSE_MAX(begin - t, 0), (int32_t)ROSE_MIN(end - t, KV_BLOCK), v, w->ld);
+        present[c0 / ATTENTION_TILE] |= (uint8_t)(1u << c0 % ATTENTION_TILE / KV_BLOCK);
     }
+}
+
+/* Rows [r0, r0 + s->rows) of the item over tokens [begin, end) of the packed panel; masks only where the
+ * border of what a row sees crosses a tile. */
+static void panel_rows(const struct walk *w, const struct item *it, int32_t r0, struct attention_softmax *s,
+                       int64_t begin, int64_t end, const uint8_t *present)
+{
+    enum { WHOLE = (1 << ATTENTION_TILE / KV_BLOCK) - 1 };
+    int32_t first = it->row0 - w->seq_rows[it->seq], rows = s->rows;
+    int64_t base = begin / ATTENTION_TILE * ATTENTION_TILE, begin0, end0, begin1, end1, unused;
+    row_sees(w, it->seq, first + r0 / it->heads, &begin0, &end0, &unused);
+    row_sees(w, it->seq, first + (r0 + rows - 1) / it->heads, &begin1, &end1, &unused);
+    begin = ROSE_MAX(begin, begin0), end = ROSE_MIN(end, end1);
+    const uint16_t *q = w->half_q + (size_t)r0 * (size_t)w->d32;
+    for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE) {
+        int32_t at = (int32_t)(t0 - base), there = present[at / ATTENTION_TILE];
+        const uint16_t *k = w->half_k + (size_t)at * (size_t)w->d32,
+                       *v = w->half_v + (size_t)at * (size_t)w->ld;
+        int32_t b0 = (int32_t)ROSE_MAX(begin - t0, 0) / KV_BLOCK,
+                b1 = ((int32_t)ROSE_MIN(end - t0, ATTENTION_TILE) + KV_BLOCK - 1) / KV_BLOCK;
+        bool plain =
+            t0 >= begin1 && t0 + ATTENTION_TILE <= end0 && there == WHOLE && !s->slopes && s->softcap == 0;
+        for (int32_t r = 0; !plain && r < rows; r++) {
+            int64_t lo, hi, position;
+            row_sees(w, it->seq, first + (r0 + r) / it->heads, &lo, &hi, &position);
+            w->lo[r] = (int32_t)ROSE_MAX(lo - t0, 0);
+            w->hi[r] = (int32_t)ROSE_MAX(ROSE_MIN(hi - t0, ATTENTION_TILE), 0);
+            w->position[r] = (int32_t)(position - t0);
+        }
+        w->half->scores(q, k, s->scores, rows, w->d32, b0, b1);
+        if (there != WHOLE) tile_hide(w, rows, b0, b1, (uint32_t)there);
+        w->half->softmax(s, plain, w->half_weights);
+        w->half->values(w->half_weights, v, s->acc, rows, w->ld, b0, b1);
+    }
+}
+
+/* Tokens [begin, end) for all rows of the item. */
+static void panels_run(const struct walk *w, const struct item *it, int64_t begin, int64_t end)
+{
+    int32_t rows = it->rows * it->heads;
+    uint8_t present[ATTENTION_PANEL / ATTENTION_TILE];
+    w->half->begin();
+    for (int64_t next; begin < end; begin = next) {
+        next = ROSE_MIN(end, begin / ATTENTION_PANEL * ATTENTION_PANEL + ATTENTION_PANEL);
+        panel_load(w, it, begin, next, present);
+        for (int32_t r = 0; r < rows; r += ATTENTION_HALF_SUB) {
+            struct attention_softmax s = {.scores = w->scores,
+                                          .acc = w->acc + (size_t)r * (size_t)w->ld,
+                                          .maximum = w->m + r,
+                                          .sum = w->lanes + (size_t)r * ATTENTION_LANES,
+                                          .lo = w->lo,
+                                          .hi = w->hi,
+                                          .slopes = w->p->alibi ? w->slopes + r : NULL,
+                                          .position = w->position,
+                                          .softcap = w->p->softcap * LOG2_E,
+                                          .rows = ROSE_MIN(ATTENTION_HALF_SUB, rows - r),
+                                          .acc_ld = w->ld};
+            panel_rows(w, it, r, &s, begin, next, present);
+        }
+    }
+    w->half->end();
 }
 
 static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
@@ -337,13 +386,11 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
     const struct attention_params *p = w->p;
     int32_t rows = it->rows * it->heads, begin, end;
     if (!tile_range(w, it, t0, &begin, &end)) return;
-    bool half = item_half(w, it), direct = false;
+    bool direct = false;
     const uint8_t *blocks[ATTENTION_TILE / KV_BLOCK];
     if (rows <= ATTENTION_DIRECT_ROWS && w->f->direct_scores && !p->bidirectional && p->value_dim % 16 == 0)
         direct = tile_blocks(w, it, t0, begin, end, blocks);
-    uint32_t present = direct ? ~0u
-                       : half ? tile_load_half(w, it, t0, begin, end)
-                              : tile_load(w, it, t0, begin, end);
+    uint32_t present = direct ? ~0u : tile_load(w, it, t0, begin, end);
     int32_t b0 = begin / KV_BLOCK, b1 = (end + KV_BLOCK - 1) / KV_BLOCK, c0 = b0 * KV_BLOCK;
     struct attention_softmax s = {.scores = w->scores,
                                   .acc = w->acc,
@@ -355,13 +402,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
                                   .position = w->position,
                                   .softcap = p->softcap * LOG2_E,
                                   .rows = rows,
-                                  .acc_ld = w->ld,
-                                  .begin = begin,
-                                  .end = end};
-    if (half) {
-        tile_run_half(w, &s, b0, b1, present);
-        return;
-    }
+                                  .acc_ld = w->ld};
     if (direct)
         w->f->direct_scores(w->layout.dtype, w->q, rows, blocks, b0, b1, p->head_dim, w->scores);
     else
@@ -383,15 +424,14 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
 static void chunk_run(const struct walk *w, const struct item *it, int64_t c)
 {
     size_t rows = (size_t)(it->rows * it->heads);
-    bool half = item_half(w, it);
     reset(w->m, w->l, w->acc, rows, (size_t)w->ld);
     memset(w->lanes, 0, rows * ATTENTION_LANES * sizeof *w->lanes);
-    if (half) w->half->begin();
-    int64_t begin = ROSE_MAX(it->begin, c * ATTENTION_CHUNK),
-            end = ROSE_MIN(it->end, (c + 1) * ATTENTION_CHUNK);
-    for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE)
-        tile_run(w, it, t0);
-    if (half) w->half->end();
+    int64_t begin = ROSE_MAX(it->begin, c * it->chunk), end = ROSE_MIN(it->end, (c + 1) * it->chunk);
+    if (it->half)
+        panels_run(w, it, begin, end);
+    else
+        for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE)
+            tile_run(w, it, t0);
     w->f->sums(w->lanes, (int32_t)rows, w->l);
 }
 
@@ -419,7 +459,7 @@ static void item_run(const struct walk *walk, const struct item *it)
     struct walk local = *walk, *w = &local;
     size_t rows = (size_t)(it->rows * it->heads), ld = (size_t)w->ld;
     item_queries(w, it);
-    int64_t first = it->begin / ATTENTION_CHUNK, chunks = item_chunks(it);
+    int64_t first = it->begin / it->chunk, chunks = item_chunks(it);
     for (int64_t c = first; c < first + chunks; c++) {
         chunk_run(w, it, c);
         if (c == first) { /* joined with nothing it is itself */
@@ -493,7 +533,7 @@ static void split_run(struct walk *w, const struct split *s, struct worker *work
         int64_t offset, unit0;
         struct item it = split_find(w, (int64_t)begin, true, &offset, &unit0);
         item_queries(w, &it);
-        chunk_run(w, &it, it.begin / ATTENTION_CHUNK + offset);
+        chunk_run(w, &it, it.begin / it.chunk + offset);
         float *slot = partial_slot(w, s, (int64_t)begin);
         for (int32_t r = 0; r < it.rows * it.heads; r++, slot += e + 2) {
             memcpy(slot, w->acc + (size_t)r * ld, (size_t)e * sizeof(float));
@@ -524,13 +564,26 @@ static bool split_wanted(const struct walk *w, int64_t items, const struct worke
     return s->units > s->items && s->units * s->unit_rows <= w->p->partial_rows;
 }
 
+/* Items of the step. In bfloat16 they get shorter until there are a few for every worker; that changes no
+ * bits. */
+static int64_t items_of(struct walk *w, const struct worker *worker)
+{
+    for (;;) {
+        int64_t items = 0;
+        for (int32_t s = 0; s < w->seqs; s++) items += seq_tiles(w, s) * w->p->kv_heads * w->parts;
+        if (!w->half || worker->count == 1 || items >= 6 * (int64_t)worker->count ||
+            w->tile_rows * w->part_heads <= 2 * ATTENTION_HALF_SUB)
+            return items;
+        w->tile_rows = (w->tile_rows + 1) / 2;
+    }
+}
+
 void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p,
                           const struct extents *extents, struct worker *worker)
 {
     struct walk w = walk_of(kernels, p, extents->n[EXTENT_SEQS]);
     walk_scratch(&w, worker->scratch);
-    int64_t units = (int64_t)p->kv_heads * w.parts, total = 0;
-    for (int32_t s = 0; s < w.seqs; s++) total += seq_tiles(&w, s) * units;
+    int64_t units = (int64_t)p->kv_heads * w.parts, total = items_of(&w, worker);
     struct split split;
     if (split_wanted(&w, total, worker, &split)) {
         split_run(&w, &split, worker);

@@ -15,28 +15,38 @@ VEC_INLINE __m512i half_upper(__m512 x)
     return _mm512_and_si512(u, _mm512_set1_epi32((int)0xFFFF0000u));
 }
 
-VEC_INLINE void half_pairs(uint16_t *out, __m512 even, __m512 odd)
-{
-    _mm512_storeu_si512(out, _mm512_or_si512(_mm512_srli_epi32(half_upper(even), 16), half_upper(odd)));
-}
-
-VEC_INLINE void half_row(uint16_t *out, __m512 x)
+/* 16 of low, then 16 of high. */
+VEC_INLINE __m512i half_two(__m512 low, __m512 high)
 {
 #if defined(__AVX512BF16__) && !defined(ROSE_AMX_EMULATE)
-    _mm256_storeu_si256((__m256i *)(void *)out, (__m256i)_mm512_cvtneps_pbh(x));
+    return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 #else
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm512_cvtepi32_epi16(_mm512_srli_epi32(half_upper(x), 16)));
+    __m256i a = _mm512_cvtepi32_epi16(_mm512_srli_epi32(half_upper(low), 16)),
+            b = _mm512_cvtepi32_epi16(_mm512_srli_epi32(half_upper(high), 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
 #endif
 }
 
-/* q f32 [rows, d] to [rows, d32], zeros behind d. */
-static void half_queries(const float *q, int32_t rows, int32_t d, int32_t d32, uint16_t *out)
+/* Pairs (even[i], odd[i]). */
+VEC_INLINE void half_pairs(uint16_t *out, __m512 even, __m512 odd)
 {
-    for (int32_t r = 0; r < rows; r++)
-        for (int32_t i = 0; i < d32; i += VL) {
-            int left = d - i < 0 ? 0 : d - i < VL ? d - i : VL;
-            half_row(out + (size_t)r * (size_t)d32 + i, vload_n(q + (size_t)r * (size_t)d + i, left));
-        }
+    const __m512i turn =
+        _mm512_set_epi32(0x1F000F, 0x1E000E, 0x1D000D, 0x1C000C, 0x1B000B, 0x1A000A, 0x190009, 0x180008,
+                         0x170007, 0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(turn, half_two(even, odd)));
+}
+
+VEC_INLINE vf half_some(const float *q, int32_t left)
+{
+    return left >= VL ? vload(q) : left > 0 ? vload_n(q, left) : vset1(0);
+}
+
+/* scale q f32 [d] to [d32], zeros behind d. */
+static void half_query(const float *q, float scale, int32_t d, int32_t d32, uint16_t *out)
+{
+    for (int32_t i = 0; i < d32; i += 2 * VL)
+        _mm512_storeu_si512(out + i, half_two(half_some(q + i, d - i) * vset1(scale),
+                                              half_some(q + i + VL, d - i - VL) * vset1(scale)));
 }
 
 /* A block of keys to [d32/2][16][2]. */
@@ -79,6 +89,13 @@ VEC_INLINE vf half_value(enum dtype dtype, const uint8_t *block, int32_t e, int3
 static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32_t lo, int32_t hi,
                         uint16_t *out, int32_t ld)
 {
+    if (dtype == DTYPE_F16 && lo == 0 && hi == KV_BLOCK && e == ld) {
+        const uint16_t *h = (const uint16_t *)(const void *)block;
+        for (int32_t pair = 0; pair < KV_BLOCK / 2; pair++, h += 2 * e, out += 2 * ld)
+            for (int32_t i = 0; i < e; i += 16)
+                half_pairs(out + 2 * i, vload_f16(h + i), vload_f16(h + e + i));
+        return;
+    }
     for (int32_t pair = 0; pair < KV_BLOCK / 2; pair++) {
         int32_t t = 2 * pair;
         bool even = t >= lo && t < hi, odd = t + 1 >= lo && t + 1 < hi;
@@ -100,10 +117,60 @@ static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32
     }
 }
 
-#define ATTENTION_HALF_BODY
 #include "kernels/cpu/attention_softmax_body.h"
 
-static void half_softmax(const struct attention_softmax *s, uint16_t *weights)
+/* 2^(x - m) for whole m with |m| < 2^21, as exact as bfloat16 needs (7.5e-5): magic is 1.5 2^23 - m, so that
+ * x + magic is rounded to a whole number whose low bits are the exponent; 2^f for |f| <= 1/2 by an own
+ * minimax fit of degree 3. low = m - 120: no less comes out than 2^-120. */
+VEC_INLINE vf half_power(vf x, vf magic, vf low)
 {
-    VEC_NAME(attention_softmax_into)(s, weights);
+    x = vmax(x, low);
+    vf t = x + magic, f = x - (t - magic);
+    vf p = vfma(vset1(0.05517166852950f), f, vset1(0.2426111251115f));
+    p = vfma(p, f, vset1(0.6932609677315f));
+    p = vfma(p, f, vset1(0.9999280571937f));
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
+}
+
+/* One row; `plain` is constant after inlining. Both kinds give the same bits for the same scores in sight. */
+VEC_INLINE void half_softmax_row(const struct attention_softmax *s, int32_t r, uint16_t *weights, bool plain)
+{
+    enum { N = ATTENTION_TILE / 16 };
+    const float *row = s->scores + r * ATTENTION_TILE;
+    float *sum = s->sum + r * ATTENTION_LANES;
+    vf x[N], w[N];
+    VEC_UNROLL
+    for (int j = 0; j < N; j++) {
+        x[j] = vload(row + j * VL);
+        if (!plain) x[j] = VEC_NAME(attention_score)(s, r, j, x[j]);
+    }
+    vf high = vmax(vmax(x[0], x[1]), vmax(x[2], x[3]));
+    if (__builtin_expect(vbits(vlt(vset1(s->maximum[r] + ATTENTION_SLACK), high)) != 0, 0))
+        VEC_NAME(attention_follow)(s, r, ceilf(vhmax(high)));
+    float m = s->maximum[r];
+    if (__builtin_expect(!(fabsf(m) < 2097152.0f), 0)) { /* huge, or no key in sight yet */
+        if (m == -INFINITY) m = 0;
+        VEC_UNROLL
+        for (int j = 0; j < N; j++) x[j] = x[j] - vset1(m);
+        m = 0;
+    }
+    vf magic = vset1(12582912.0f - m), low = vset1(m - 120.0f);
+    VEC_UNROLL
+    for (int j = 0; j < N; j++) {
+        w[j] = half_power(x[j], magic, low);
+        if (!plain) w[j] = vsel(vlt(vset1(-INFINITY), x[j]), w[j], vset1(0));
+    }
+    vstore(sum, vload(sum) + ((w[0] + w[1]) + (w[2] + w[3])));
+    _mm512_storeu_si512(weights + r * ATTENTION_TILE, half_two(w[0], w[1]));
+    _mm512_storeu_si512(weights + r * ATTENTION_TILE + 32, half_two(w[2], w[3]));
+}
+
+/* weights: bfloat16 [rows, ATTENTION_TILE]. */
+static void half_softmax(const struct attention_softmax *s, bool plain, uint16_t *weights)
+{
+    if (plain)
+        for (int32_t r = 0; r < s->rows; r++) half_softmax_row(s, r, weights, true);
+    else
+        for (int32_t r = 0; r < s->rows; r++) half_softmax_row(s, r, weights, false);
 }
