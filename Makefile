@@ -21,8 +21,10 @@ CPPFLAGS := -Iinclude -Isrc -D_FILE_OFFSET_BITS=64
 CFLAGS    = -std=c17 $(OPT) $(WARN) -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden -fPIC -MMD -MP $(CFLAGS_EXTRA)
 LDLIBS   := -lpthread -ldl -lm
 GUARD := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+# Instrumented code hides from gcc what bounds a text; that messages may be cut is meant.
+SAN_WARN := $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 ifeq ($(SAN),address)
-  CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
+  CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD $(SAN_WARN)
   LDFLAGS      += -fsanitize=address,undefined $(GUARD)
 else ifeq ($(SAN),fuzz)
   # clang: as address, and with the counters that libFuzzer follows. The unrolled intrinsics of the instruction-set files drown
@@ -32,7 +34,7 @@ else ifeq ($(SAN),fuzz)
   SAN_ISA      := -fno-sanitize=undefined
   LDFLAGS      += -fsanitize=address,undefined $(GUARD)
 else ifeq ($(SAN),thread)
-  CFLAGS_EXTRA += -fsanitize=thread -DROSE_GUARD
+  CFLAGS_EXTRA += -fsanitize=thread -DROSE_GUARD $(SAN_WARN)
   LDFLAGS      += -fsanitize=thread $(GUARD)
 endif
 
