@@ -369,7 +369,10 @@ void httpd_flush(struct httpd *h)
 
 void httpd_run(struct httpd *h)
 {
+    int before = h->connections_count;
     MHD_run(h->daemon);
+    /* At its limit of connections or descriptors the daemon stops to listen, and looks whether it may listen again only when it begins to run. */
+    if (h->connections_count < before) MHD_run(h->daemon);
     while (h->graves) {
         struct httpd_connection *next = h->graves->next;
         free(h->graves);

@@ -64,9 +64,9 @@ class Server:
     all = []
     the_shared = None
 
-    def __init__(self, *arguments, model=None, unix=None):
+    def __init__(self, *arguments, model=None, unix=None, program=None):
         self.log = open(f"/tmp/rose_e2e_{os.getpid()}_{len(Server.all)}.log", "w+")
-        command = [options.rose, "serve", *(model or [options.model]), "--port", "0", *arguments]
+        command = [program or options.rose, "serve", *(model or [options.model]), "--port", "0", *arguments]
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log)
         Server.all.append(self)
         self.unix = unix

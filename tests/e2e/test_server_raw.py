@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 
-from server_fixture import Server, check, equal, main, test
+from server_fixture import Server, check, equal, main, options, test
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}).encode()
 
@@ -193,6 +193,26 @@ def a_client_that_does_not_read_loses_its_request():
     equal(s.metrics()["rose_http_clients_gone_total"], 1)
     c.close()
     s.stop()
+
+
+@test
+def limits_of_connections_and_descriptors():
+    ticks = lambda s: sum(map(int, open(f"/proc/{s.process.pid}/stat").read().rsplit(")", 1)[1].split()[11:13]))
+    with tempfile.TemporaryDirectory() as d:
+        with open(d + "/rose", "w") as f:
+            f.write(f"#!/bin/sh\nulimit -n 40\nexec {os.path.abspath(options.rose)} \"$@\"\n")
+        os.chmod(d + "/rose", 0o755)
+        for s in (Server("--max-connections", "3"), Server(program=d + "/rose")):
+            clients = [s.socket() for _ in range(60)]
+            time.sleep(0.3)
+            before = ticks(s)
+            time.sleep(1)
+            check(ticks(s) - before <= 2, "the processor is busy at the limit")
+            for c in clients:
+                c.close()
+            equal(s.get("/health", timeout=10)[0], 200)
+            equal(s.chat(max_tokens=1)[0], 200)
+            s.stop()
 
 
 @test
