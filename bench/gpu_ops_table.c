@@ -188,22 +188,26 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
 {
     static const int rows[] = {1, 16, 256, 4096, 32768}, dims[] = {64, 96, 256};
     for (int r = 0; r < COUNT(rows); r++) {
-        struct qk_shape s = {
-            .rows = rows[r], .heads = 32, .kv_heads = 4, .head_dim = 128, .norm = 2, .eps = 1e-6f};
-        for (int repeat = 0; repeat <= (sweep ? 4 : 0); repeat = repeat ? repeat * 2 : 1) {
-            s = (struct qk_shape){.rows = rows[r],
-                                  .heads = 32,
-                                  .kv_heads = 4,
-                                  .head_dim = 128,
-                                  .norm = 2,
-                                  .eps = 1e-6f,
-                                  .repeat = repeat};
-            qk(d, add, context, s, rows[r] == 1 ? 1.4 : rows[r] == 16 ? 1.6 : 0, repeat != 0);
-            s.rope = OP_ROPE_HALF, s.rotary_dim = 128;
-            qk(d, add, context, s, 0, repeat != 0);
-            s.write = true, s.page_tokens = 16;
-            qk(d, add, context, s, rows[r] == 1 ? 1.9 : 0, repeat != 0);
-        }
+        struct qk_shape s = {.rows = rows[r],
+                             .heads = 32,
+                             .kv_heads = 4,
+                             .head_dim = 128,
+                             .norm = 2,
+                             .eps = 1e-6f},
+                        rope = s;
+        rope.rope = OP_ROPE_HALF, rope.rotary_dim = 128;
+        struct qk_shape all = rope;
+        all.write = true, all.page_tokens = 16;
+        qk(d, add, context, s, rows[r] == 1 ? 1.4 : rows[r] == 16 ? 1.6 : 0, false);
+        qk(d, add, context, rope, 0, false);
+        qk(d, add, context, all, rows[r] == 1 ? 1.9 : 0, false);
+        for (int repeat = 1; repeat <= 4 && sweep; repeat *= 2)
+            for (int block = 32; block <= 512; block *= 2) {
+                if (rows[r] >= 4096 && block < 64) continue;
+                s.repeat = all.repeat = repeat, s.block = all.block = block;
+                qk(d, add, context, s, 0, true);
+                qk(d, add, context, all, 0, true);
+            }
     }
     for (int i = 0; i < COUNT(dims); i++)
         qk(d, add, context,

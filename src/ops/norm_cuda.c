@@ -63,6 +63,7 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     /* A barrier serves one row where possible: rows of several warps do not wait for each other. */
     int most = threads > 32 ? 128 : 256;
     while (block < most && warps * 32 > (int64_t)d->units * block) block *= 2;
+    if (s->block) block = s->block;
     if (block < threads) block = threads;
     int repeat = s->repeat;
     if (!repeat) { /* narrow rows: two loads in flight a thread once the SMs are full */

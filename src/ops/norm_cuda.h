@@ -15,7 +15,8 @@ struct norm_shape {
     float eps, offset, alpha; /* alpha 0 means 1 */
     int out;                  /* ACT_OUT_*: what y is stored as */
     bool scale_up, tiled;     /* as struct act_shape */
-    int threads, repeat;      /* measured choices: threads a row and rows a thread; 0: the plan's own */
+    int threads, repeat,
+        block; /* measured choices: threads a row, rows a thread, threads a block; 0: the plan's own */
 };
 enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,
                                 struct plan *out, struct rose_error *err);

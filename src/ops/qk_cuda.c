@@ -42,6 +42,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     int64_t warps = (s->rows * chunks * threads + 31) / 32;
     int block = 32;
     while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    if (s->block) block = s->block;
     int32_t rotary = s->rope != OP_ROPE_NONE ? s->rotary_dim : 0;
     plan_int(out, "HEADS", s->heads);
     plan_int(out, "KV_HEADS", s->kv_heads);
