@@ -114,7 +114,8 @@ static double time_us(struct bench *b, const struct program_launch *l, const uin
     return t[2];
 }
 
-static double entry_us(struct bench *b, const struct bench_entry *e)
+/* dependent: as programs launch it, each launch made while its predecessor still runs. */
+static double entry_us(struct bench *b, const struct bench_entry *e, bool dependent)
 {
     static _Alignas(64) unsigned char params[SETS][BENCH_PARAMS];
     struct program_launch l[NODES] = {0};
@@ -127,7 +128,7 @@ static double entry_us(struct bench *b, const struct bench_entry *e)
                                  b->memory + (size_t)(i % sets + 1) * e->set_bytes, false};
         if (plan_launch(&e->plan, b->jit, b->device, EXTENT_ROWS, &l[i], &err_))
             return printf("%s\n", err_.message), -1;
-        l[i].name = e->op, l[i].params = params[i % sets];
+        l[i].name = e->op, l[i].params = params[i % sets], l[i].dependent = dependent;
         l[i].params_bytes = (uint32_t)e->fill(e, &b->tables, &m, params[i % sets]);
         if (m.full) return printf("%s %s: a set is larger than its table says\n", e->op, e->shape), -1;
         grids[i][0] = plan_grid(&e->plan, e->rows), grids[i][1] = grids[i][2] = 1;
@@ -182,7 +183,7 @@ static double clone_us(struct bench *b, double bytes)
 
 /* ---- the table ---- */
 
-static void report(struct bench *b, const struct bench_entry *e, double us)
+static void report(struct bench *b, const struct bench_entry *e, double us, double dependent)
 {
     struct strbuf plan = {0};
     double clone = clone_us(b, e->plan.bytes), tbs = e->plan.bytes / us * 1e-6;
@@ -191,12 +192,13 @@ static void report(struct bench *b, const struct bench_entry *e, double us)
     if (e->bound_us > 0)
         snprintf(bound, sizeof bound, "  %s %.1f", us <= e->bound_us ? "ok <=" : "ABOVE", e->bound_us);
     printf("%-36s %-18s %9.2f us %9.3f MB %6.2f TB/s %5.1f%% of limit, clone %8.2f (%+5.1f%%), predicted "
-           "%8.2f (%+5.1f%%)%s\n",
+           "%8.2f (%+5.1f%%), dependent %8.2f%s\n",
            e->op, e->shape, us, e->plan.bytes * 1e-6, tbs, 100 * e->plan.limit_us / us, clone,
-           100 * (us / clone - 1), e->plan.predicted_us, 100 * (e->plan.predicted_us / us - 1), bound);
+           100 * (us / clone - 1), e->plan.predicted_us, 100 * (e->plan.predicted_us / us - 1), dependent,
+           bound);
     if (b->csv)
-        fprintf(b->csv, "%s,%s,%.3f,%.0f,%.0f,%.3f,%.1f,%.3f,%.3f,%.2f,%s\n", e->op, e->shape, us,
-                e->plan.bytes, e->plan.ops, tbs, 100 * e->plan.limit_us / us, clone, us / clone,
+        fprintf(b->csv, "%s,%s,%.3f,%.3f,%.0f,%.0f,%.3f,%.1f,%.3f,%.3f,%.2f,%s\n", e->op, e->shape, us,
+                dependent, e->plan.bytes, e->plan.ops, tbs, 100 * e->plan.limit_us / us, clone, us / clone,
                 e->plan.predicted_us, plan.p ? plan.p : "");
     strbuf_free(&plan);
 }
@@ -209,7 +211,7 @@ static void report_sweep(struct bench *b, const struct bench_entry *e, double us
     snprintf(what, sizeof what, "TPR %lld REP %lld PER %lld block %u", (long long)plan_get(p, "TPR"),
              (long long)plan_get(p, "REP"), (long long)plan_get(p, "PER"), p->block);
     printf("  sweep %-26s %-16s %-36s %8.2f us\n", e->op, e->shape, what, us);
-    if (b->csv) fprintf(b->csv, "sweep %s,%s,%.3f,%.0f,,,,,,,%s\n", e->op, e->shape, us, p->bytes, what);
+    if (b->csv) fprintf(b->csv, "sweep %s,%s,%.3f,,%.0f,,,,,,,%s\n", e->op, e->shape, us, p->bytes, what);
 }
 
 static double now_ms(void)
@@ -247,12 +249,13 @@ static int run(struct bench *b)
     int failed = compile(b, b->device->info.arch);
     if (failed) return failed;
     for (int i = 0; i < b->count; i++) {
-        double us = entry_us(b, &b->entries[i]);
+        const struct bench_entry *e = &b->entries[i];
+        double us = entry_us(b, e, false), dependent = us > 0 && !e->sweep ? entry_us(b, e, true) : 0;
         failed += us <= 0;
-        if (us > 0 && b->entries[i].sweep)
-            report_sweep(b, &b->entries[i], us);
+        if (us > 0 && e->sweep)
+            report_sweep(b, e, us);
         else if (us > 0)
-            report(b, &b->entries[i], us);
+            report(b, e, us, dependent);
         fflush(stdout);
         if (us <= 0 && failed > 3) break;
     }
@@ -305,7 +308,9 @@ int main(int argc, char **argv)
     b.memory = device_alloc(b.device, b.bytes, DEVICE_MEMORY_LOCAL, &err_);
     if (!b.memory || !fill_memory(&b)) return fail();
     if (csv && !(b.csv = fopen(csv, "w"))) return printf("cannot write %s\n", csv), 1;
-    if (b.csv) fprintf(b.csv, "op,shape,us,bytes,ops,TB/s,%% of limit,clone us,us/clone,predicted us,plan\n");
+    if (b.csv)
+        fprintf(b.csv,
+                "op,shape,us,us dependent,bytes,ops,TB/s,%% of limit,clone us,us/clone,predicted us,plan\n");
     bench_table(&b.device->info, sweep, add, &b);
     int rc = run(&b);
     if (b.csv) fclose(b.csv);
