@@ -20,9 +20,7 @@ double httpd_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-#ifdef ROSE_HAVE_MICROHTTPD
-#include <microhttpd.h>
-
+struct MHD_Daemon;
 struct httpd_connection {
     int fd;
     bool peer_closed;        /* the peer closed its sending side, or all of it */
@@ -54,10 +52,6 @@ static void mark_dirty(struct httpd_request *r)
     r->dirty_next = r->http->dirty;
     r->http->dirty = r;
 }
-
-const char *httpd_header(const struct httpd_request *r, const char *name) { return MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, name); }
-
-const char *httpd_argument(const struct httpd_request *r, const char *name) { return MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, name); }
 
 void httpd_add_header(struct httpd_request *r, const char *name, const char *value)
 {
@@ -109,6 +103,13 @@ void httpd_stream_end(struct httpd_request *r)
     r->ended = true;
     mark_dirty(r);
 }
+
+#ifdef ROSE_HAVE_MICROHTTPD
+#include <microhttpd.h>
+
+const char *httpd_header(const struct httpd_request *r, const char *name) { return MHD_lookup_connection_value(r->handle, MHD_HEADER_KIND, name); }
+
+const char *httpd_argument(const struct httpd_request *r, const char *name) { return MHD_lookup_connection_value(r->handle, MHD_GET_ARGUMENT_KIND, name); }
 
 static ssize_t on_read(void *user, uint64_t at, char *to, size_t room)
 {
@@ -505,11 +506,6 @@ void httpd_close(struct httpd *h) { (void)h; }
 const char *httpd_address(const struct httpd *h) { return (void)h, ""; }
 const char *httpd_header(const struct httpd_request *r, const char *name) { return (void)r, (void)name, NULL; }
 const char *httpd_argument(const struct httpd_request *r, const char *name) { return (void)r, (void)name, NULL; }
-void httpd_add_header(struct httpd_request *r, const char *name, const char *value) { (void)r, (void)name, (void)value; }
-void httpd_reply(struct httpd_request *r, int status, const char *type, struct str body) { (void)r, (void)status, (void)type, (void)body; }
-void httpd_stream_begin(struct httpd_request *r, int status, const char *type) { (void)r, (void)status, (void)type; }
-void httpd_stream_flush(struct httpd_request *r) { (void)r; }
-void httpd_stream_end(struct httpd_request *r) { (void)r; }
 void httpd_event(struct httpd *h, void *data, unsigned events) { (void)h, (void)data, (void)events; }
 void httpd_run(struct httpd *h) { (void)h; }
 void httpd_flush(struct httpd *h) { (void)h; }
