@@ -62,6 +62,46 @@ DEVICE void norm_max(float *v, int n, float *part)
 #endif
 }
 
+/* x = bf16(x + add) */
+DEVICE void norm_add(vec *x, const vec *add)
+{
+    float f[VEC_BF16], g[VEC_BF16];
+    vec_to_f32(x, f);
+    vec_to_f32(add, g);
+    UNROLL for (int e = 0; e < VEC_BF16; e++) f[e] += g[e];
+    *x = vec_from_f32(f);
+}
+/* What a vector adds to the first reduction: squares, or for LayerNorm the values. */
+DEVICE float norm_first(const vec *x, float sum)
+{
+    float f[VEC_BF16];
+    vec_to_f32(x, f);
+    UNROLL for (int e = 0; e < VEC_BF16; e++) sum = LAYER ? sum + f[e] : fma_f32(f[e], f[e], sum);
+    return sum;
+}
+/* To the second one: squared distances from the mean. */
+DEVICE float norm_second(const vec *x, float mean, float sum)
+{
+    float f[VEC_BF16];
+    vec_to_f32(x, f);
+    UNROLL for (int e = 0; e < VEC_BF16; e++) sum = fma_f32(f[e] - mean, f[e] - mean, sum);
+    return sum;
+}
+DEVICE void norm_values(const vec *x, const vec *old, const float *weight, const float *bias, float mean, float scale, float *out)
+{
+    float g[VEC_BF16];
+    vec_to_f32(x, out);
+    if (ACCUMULATE) vec_to_f32(old, g);
+    UNROLL for (int e = 0; e < VEC_BF16; e++)
+    {
+        float n = (out[e] - mean) * scale;
+        if (WEIGHT) n = n * (OFFSET + weight[e]);
+        if (BIAS) n = n + bias[e];
+        n = n * ALPHA;
+        out[e] = ACCUMULATE ? n + g[e] : n;
+    }
+}
+
 KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
 {
     SHARED(f32x4, part, 3 * ((WARPS + 3) / 4) + 1);
@@ -91,6 +131,8 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
                 if (ACCUMULATE) old[r][i] = vec_ld((const bf16 *)p.y + row * p.y_stride + c);
             }
         }
+    float global = 0;
+    if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
     grid_dependency_launch();
 
     float sum[REP], mean[REP];
@@ -99,16 +141,8 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
         sum[r] = 0, mean[r] = 0;
         UNROLL for (int i = 0; i < PER; i++)
         {
-            float f[VEC_BF16];
-            if (ADD) {
-                float g[VEC_BF16];
-                vec_to_f32(&x[r][i], f);
-                vec_to_f32(&add[r][i], g);
-                UNROLL for (int e = 0; e < VEC_BF16; e++) f[e] += g[e];
-                x[r][i] = vec_from_f32(f);
-            }
-            vec_to_f32(&x[r][i], f);
-            UNROLL for (int e = 0; e < VEC_BF16; e++) sum[r] = LAYER ? sum[r] + f[e] : fma_f32(f[e], f[e], sum[r]);
+            if (ADD) norm_add(&x[r][i], &add[r][i]);
+            sum[r] = norm_first(&x[r][i], sum[r]);
         }
     }
     norm_sum(sum, REP, (float *)part);
@@ -118,21 +152,12 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
             mean[r] = sum[r] * (1.0f / N);
             sum[r] = 0;
             UNROLL for (int i = 0; i < PER; i++)
-            {
-                float f[VEC_BF16];
-                vec_to_f32(&x[r][i], f);
-                UNROLL for (int e = 0; e < VEC_BF16; e++)
-                {
-                    float d = t + i * TPR < VECTORS ? f[e] - mean[r] : 0;
-                    sum[r] = fma_f32(d, d, sum[r]);
-                }
-            }
+                if (t + i * TPR < VECTORS) sum[r] = norm_second(&x[r][i], mean[r], sum[r]);
         }
         norm_sum(sum, REP, (float *)(part + (WARPS + 3) / 4));
     }
 
-    float v[TOKEN ? REP : 1][TOKEN ? PER : 1][VEC_BF16], largest[REP], global = 0;
-    if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
+    float v[TOKEN ? REP : 1][TOKEN ? PER : 1][VEC_BF16], largest[REP];
     UNROLL for (int r = 0; r < REP; r++) largest[r] = 0;
     UNROLL for (int i = 0; i < PER; i++)
     {
@@ -146,17 +171,8 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
             const uint32_t row = first + r * RPB;
             const bool live = row < p.rows && c < N;
             const float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS));
-            float g[VEC_BF16], *f = v[TOKEN ? r : 0][TOKEN ? i : 0];
-            vec_to_f32(&x[r][i], f);
-            if (ACCUMULATE) vec_to_f32(&old[r][i], g);
-            UNROLL for (int e = 0; e < VEC_BF16; e++)
-            {
-                float n = (f[e] - mean[r]) * scale;
-                if (WEIGHT) n = n * (OFFSET + weight[i][e]);
-                if (BIAS) n = n + bias[i][e];
-                n = n * ALPHA;
-                f[e] = ACCUMULATE ? n + g[e] : n;
-            }
+            float *f = v[TOKEN ? r : 0][TOKEN ? i : 0];
+            norm_values(&x[r][i], &old[ACCUMULATE ? r : 0][i], weight[i], bias[i], mean[r], scale, f);
             if (ADD && live) vec_st((bf16 *)p.x + row * p.x_stride + c, x[r][i]);
             if (TOKEN) {
                 if (live) largest[r] = max_f32(largest[r], quant_largest(f));
