@@ -462,7 +462,7 @@ TEST(killed_half_way)
         compile(own);
         _exit(0);
     }
-    for (int i = 0; i < 2000 && !lock_exists(jit_info(k).compiler); i++) usleep(1000);
+    for (int i = 0; i < 30000 && !lock_exists(jit_info(k).compiler); i++) usleep(1000);
     CHECK(lock_exists(jit_info(k).compiler));
     usleep(50000);
     CHECK_INT(waitpid(child, NULL, WNOHANG), 0); /* still at it */
@@ -512,7 +512,7 @@ TEST(waits_for_the_other)
         compile(own);
         _exit(0);
     }
-    for (int i = 0; i < 2000 && !lock_exists(jit_info(k).compiler); i++) usleep(1000);
+    for (int i = 0; i < 30000 && !lock_exists(jit_info(k).compiler); i++) usleep(1000);
     compile(jit);
     waitpid(child, NULL, 0);
     CHECK_INT(jit_info(k).origin, JIT_FROM_CACHE);

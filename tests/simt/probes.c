@@ -327,7 +327,7 @@ static struct probe tma_probe(int i, const struct probe_io *io, void *params)
     struct probe p = {.kernel = "probe_tma",
                       .grid = 1,
                       .block = 32,
-                      .shared_bytes = box,
+                      .shared_bytes = box + 16,
                       .params_bytes = sizeof(struct tma_params)};
     snprintf(p.name, sizeof p.name, "tma %dd swizzle %u, %u-byte elements", tma_cases[i].rank,
              tma_cases[i].swizzle, tma_cases[i].bytes);

@@ -12,8 +12,8 @@ struct probe_tma_params {
 
 KERNEL(probe_tma, struct probe_tma_params, p, 32, 1)
 {
-    unsigned char *s = dynamic_shared();
-    SHARED(mbarrier, bar, 1);
+    unsigned char *s = dynamic_shared(); /* the box, then the barrier: static shared memory would come first and spoil the alignment */
+    mbarrier *bar = (mbarrier *)(s + BYTES);
     if (thread_x() == 0) {
         mbarrier_init(bar, 1);
         fence_mbarrier_init();
