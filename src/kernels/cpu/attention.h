@@ -32,6 +32,8 @@ enum {
     ATTENTION_HALF_LEAST = 32,   /* sequences of fewer rows times heads of an item are computed in float32 */
 };
 
+#define ATTENTION_SLACK 8.0f /* see attention_softmax_body.h */
+
 /* One tile's softmax. Row r sees columns [lo[r], hi[r]). Scores are in units of log 2 (queries come scaled by
  * scale log2 e, or with a soft cap by scale / cap), so that weights are powers of two. */
 struct attention_softmax {
@@ -70,20 +72,29 @@ struct attention_kernels {
                           int32_t begin, int32_t end, int32_t e, float *acc, int32_t ld);
 };
 
-/* The same in bfloat16 with float32 accumulators. d32: head_dim in whole 32s; buffers have rows in whole 16s.
- */
+/* In bfloat16 with float32 accumulators: up to ATTENTION_HALF_SUB rows over tiles [tile0, tile1) of a panel.
+ * Columns count from the panel's first token. d32: head_dim in whole 32s. Buffers have room for whole
+ * ATTENTION_HALF_SUB rows and whole tiles: what lies in rows past `rows` and in keys that nobody sees does
+ * not matter, values that nobody sees are zero. */
+struct attention_pass {
+    const uint16_t *q, *k, *v;         /* [rows, d32]; per 16 tokens [d32/2][16][2]; per 2 tokens [ld][2] */
+    float *scores;                     /* work: [2, ATTENTION_HALF_SUB, ATTENTION_TILE] */
+    uint16_t *weights;                 /* the same */
+    float *acc, *maximum, *sum;        /* as in attention_softmax; maxima are whole numbers */
+    const int32_t *lo, *hi, *position; /* [rows], columns */
+    const float *slopes;
+    const uint64_t *present; /* [tiles]: columns whose page is there */
+    float softcap;
+    int32_t rows, d32, ld, tile0, tile1;
+    int32_t plain0, plain1; /* tiles that all rows see whole, without soft cap and alibi */
+};
+
 struct attention_half_kernels {
     void (*query)(const float *q, float scale, int32_t d, int32_t d32, uint16_t *out); /* one row */
     void (*load_k)(enum dtype dtype, const uint8_t *block_k, int32_t d, int32_t d32, uint16_t *out);
     void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out,
                    int32_t ld);
-    /* Token blocks [b0, b1) of the tile. */
-    void (*scores)(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32, int32_t b0,
-                   int32_t b1);
-    /* plain: every row sees every column, without soft cap and alibi. */
-    void (*softmax)(const struct attention_softmax *s, bool plain, uint16_t *weights);
-    void (*values)(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
-                   int32_t b0, int32_t b1);
+    void (*pass)(const struct attention_pass *p);
     void (*begin)(void), (*end)(void); /* around an item */
 };
 

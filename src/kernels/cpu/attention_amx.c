@@ -4,83 +4,129 @@
 #include "kernels/cpu/elementwise_vec.h"
 #include "kernels/cpu/attention_half_body.h"
 
-/* Tiles 0 1 / 2 3: c, two blocks of 16 rows by two of 16 columns; 4 5: a; 6 7: b. Rows come in blocks of 16:
- * the buffers have whole blocks (attention.h), what the last rows hold does not matter. */
-static void amx_scores(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32,
-                       int32_t b0, int32_t b1)
+/* The tile unit works on its own once it has its instructions, so they are mixed into the softmax: while the
+ * weights of tile j are computed, the values of tile j - 1 are added up and the scores of tile j + 1 made, in
+ * steps of up to four products.
+ *
+ * Tile registers 0 1 / 2 3: results, two blocks of 16 rows by two of 16 columns; 4 5: left side; 6 7: right.
+ */
+struct steps {
+    const struct attention_pass *p;
+    int32_t values, scores; /* tiles in work; -1: none */
+    int32_t column, depth;  /* where the next step is */
+};
+
+/* Scores of 32 columns (two token blocks), 32 dims a step. True: was the last. */
+AMX_INLINE bool step_scores(struct steps *s)
 {
-    int64_t block = (int64_t)d32 * KV_BLOCK;
-    long lda = (long)d32 * 2, ldc = ATTENTION_TILE * 4;
-    for (int32_t r = 0; r < rows; r += 32) {
-        bool two = r + 16 < rows;
-        const uint16_t *q0 = q + (int64_t)r * d32, *q1 = q0 + 16 * (int64_t)d32;
-        for (int32_t b = b0; b < b1; b += 2) {
-            bool pair = b + 1 < b1;
-            const uint16_t *k0 = k + b * block, *k1 = k0 + block;
-            float *c = scores + (int64_t)r * ATTENTION_TILE + b * KV_BLOCK;
-            amx_zero(0);
-            amx_zero(1);
-            amx_zero(2);
-            amx_zero(3);
-            for (int32_t i = 0; i < d32; i += 32) {
-                amx_load(4, q0 + i, lda);
-                amx_load(6, k0 + i * KV_BLOCK, 64);
-                amx_dot_bf16(0, 4, 6);
-                if (two) {
-                    amx_load(5, q1 + i, lda);
-                    amx_dot_bf16(2, 5, 6);
-                }
-                if (pair) {
-                    amx_load(7, k1 + i * KV_BLOCK, 64);
-                    amx_dot_bf16(1, 4, 7);
-                    if (two) amx_dot_bf16(3, 5, 7);
-                }
-            }
-            amx_store(0, c, ldc);
-            if (pair) amx_store(1, c + 16, ldc);
-            if (two) amx_store(2, c + 16 * ATTENTION_TILE, ldc);
-            if (two && pair) amx_store(3, c + 16 * ATTENTION_TILE + 16, ldc);
+    const struct attention_pass *p = s->p;
+    bool two = p->rows > 16;
+    int64_t d32 = p->d32, block = d32 * KV_BLOCK;
+    const uint16_t *q = p->q + s->depth,
+                   *k = p->k + (4 * s->scores + 2 * s->column) * block + s->depth * KV_BLOCK;
+    if (s->depth == 0) {
+        amx_zero(0);
+        amx_zero(1);
+        amx_zero(2);
+        amx_zero(3);
+    }
+    amx_load(4, q, d32 * 2);
+    amx_load(6, k, 64);
+    amx_dot_bf16(0, 4, 6);
+    amx_load(7, k + block, 64);
+    amx_dot_bf16(1, 4, 7);
+    if (two) {
+        amx_load(5, q + 16 * d32, d32 * 2);
+        amx_dot_bf16(2, 5, 6);
+        amx_dot_bf16(3, 5, 7);
+    }
+    s->depth += 32;
+    if (s->depth < p->d32) return false;
+    float *c = p->scores + (s->scores & 1) * ATTENTION_HALF_SUB * ATTENTION_TILE + s->column * 32;
+    amx_store(0, c, ATTENTION_TILE * 4);
+    amx_store(1, c + 16, ATTENTION_TILE * 4);
+    if (two) {
+        amx_store(2, c + 16 * ATTENTION_TILE, ATTENTION_TILE * 4);
+        amx_store(3, c + 16 * ATTENTION_TILE + 16, ATTENTION_TILE * 4);
+    }
+    s->depth = 0;
+    return ++s->column == ATTENTION_TILE / 32;
+}
+
+/* Results of 32 columns (dims of the values), 32 tokens a step. */
+AMX_INLINE bool step_values(struct steps *s)
+{
+    const struct attention_pass *p = s->p;
+    int32_t x = s->column * 32;
+    bool two = p->rows > 16, pair = x + 16 < p->ld;
+    long ld = (long)p->ld * 4;
+    float *c = p->acc + x, *c1 = c + 16 * (int64_t)p->ld;
+    const uint16_t *w = p->weights + (s->values & 1) * ATTENTION_HALF_SUB * ATTENTION_TILE + s->depth;
+    const uint16_t *v = p->v + ((int64_t)s->values * ATTENTION_TILE + s->depth) * p->ld + 2 * x;
+    if (s->depth == 0) {
+        amx_load(0, c, ld);
+        if (pair) amx_load(1, c + 16, ld);
+        if (two) amx_load(2, c1, ld);
+        if (two && pair) amx_load(3, c1 + 16, ld);
+    }
+    amx_load(4, w, ATTENTION_TILE * 2);
+    amx_load(6, v, ld);
+    amx_dot_bf16(0, 4, 6);
+    if (pair) {
+        amx_load(7, v + 32, ld);
+        amx_dot_bf16(1, 4, 7);
+    }
+    if (two) {
+        amx_load(5, w + 16 * ATTENTION_TILE, ATTENTION_TILE * 2);
+        amx_dot_bf16(2, 5, 6);
+        if (pair) amx_dot_bf16(3, 5, 7);
+    }
+    s->depth += 32;
+    if (s->depth < ATTENTION_TILE) return false;
+    amx_store(0, c, ld);
+    if (pair) amx_store(1, c + 16, ld);
+    if (two) amx_store(2, c1, ld);
+    if (two && pair) amx_store(3, c1 + 16, ld);
+    s->depth = 0;
+    return ++s->column * 32 >= p->ld;
+}
+
+/* The next n steps: values first. */
+AMX_INLINE void steps_run(struct steps *s, int32_t n)
+{
+    for (; n > 0; n--) {
+        if (s->values >= 0) {
+            if (step_values(s)) s->values = -1, s->column = 0;
+        } else if (s->scores >= 0) {
+            if (step_scores(s)) s->scores = -1, s->column = 0;
         }
     }
 }
 
-/* Token blocks [b0, b1) are rounded to pairs of blocks (32 tokens, a tile of weights): values outside are
- * zero, and weights too. */
-static void amx_values(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
-                       int32_t b0, int32_t b1)
+static void amx_pass(const struct attention_pass *p)
 {
-    long lda = ATTENTION_TILE * 2, ldb = (long)ld * 4, ldc = (long)ld * 4;
-    for (int32_t r = 0; r < rows; r += 32) {
-        bool two = r + 16 < rows;
-        const uint16_t *w0 = weights + (int64_t)r * ATTENTION_TILE, *w1 = w0 + 16 * ATTENTION_TILE;
-        for (int32_t x = 0; x < ld; x += 32) {
-            bool pair = x + 16 < ld;
-            float *c0 = acc + (int64_t)r * ld + x, *c1 = c0 + 16 * (int64_t)ld;
-            amx_load(0, c0, ldc);
-            if (pair) amx_load(1, c0 + 16, ldc);
-            if (two) amx_load(2, c1, ldc);
-            if (two && pair) amx_load(3, c1 + 16, ldc);
-            for (int32_t t = b0 / 2 * 32; t < b1 * KV_BLOCK; t += 32) {
-                const uint16_t *v0 = v + (int64_t)(t / 2) * ld * 2 + 2 * x;
-                amx_load(4, w0 + t, lda);
-                amx_load(6, v0, ldb);
-                amx_dot_bf16(0, 4, 6);
-                if (two) {
-                    amx_load(5, w1 + t, lda);
-                    amx_dot_bf16(2, 5, 6);
-                }
-                if (pair) {
-                    amx_load(7, v0 + 32, ldb);
-                    amx_dot_bf16(1, 4, 7);
-                    if (two) amx_dot_bf16(3, 5, 7);
-                }
-            }
-            amx_store(0, c0, ldc);
-            if (pair) amx_store(1, c0 + 16, ldc);
-            if (two) amx_store(2, c1, ldc);
-            if (two && pair) amx_store(3, c1 + 16, ldc);
+    enum { GROUP = 4 }; /* rows between steps */
+    const int32_t score_steps = p->d32 / 32 * (ATTENTION_TILE / 32);
+    const int32_t value_steps = (p->ld + 31) / 32 * (ATTENTION_TILE / 32);
+    const int32_t buffer = ATTENTION_HALF_SUB * ATTENTION_TILE;
+    struct half_growth growth;
+    half_growth_reset(&growth);
+    struct steps s = {.p = p, .values = -1, .scores = p->tile0};
+    steps_run(&s, score_steps);
+    for (int32_t j = p->tile0; j < p->tile1; j++) {
+        s.values = j > p->tile0 ? j - 1 : -1;
+        s.scores = j + 1 < p->tile1 ? j + 1 : -1;
+        int32_t steps = (s.values >= 0 ? value_steps : 0) + (s.scores >= 0 ? score_steps : 0), done = 0;
+        for (int32_t r = 0; r < p->rows; r += GROUP) {
+            int32_t end = r + GROUP < p->rows ? r + GROUP : p->rows, due = steps * end / p->rows;
+            half_softmax(p, j, r, end, p->scores + (j & 1) * buffer, p->weights + (j & 1) * buffer, &growth);
+            steps_run(&s, due - done);
+            done = due;
         }
+        half_rescale(p, &growth);
     }
+    s.values = p->tile1 - 1;
+    steps_run(&s, value_steps);
 }
 
 static void half_begin(void)
@@ -92,8 +138,8 @@ static void half_end(void)
     amx_end();
 }
 
-const struct attention_half_kernels attention_half_amx = {half_query,   half_load_k, half_load_v, amx_scores,
-                                                          half_softmax, amx_values,  half_begin,  half_end};
+const struct attention_half_kernels attention_half_amx = {half_query, half_load_k, half_load_v,
+                                                          amx_pass,   half_begin,  half_end};
 #else
 typedef int attention_amx_unused; /* other architectures */
 #endif

@@ -70,25 +70,28 @@ static void half_product(const uint16_t *a, int64_t lda, const uint16_t *b, int6
     }
 }
 
-static void half_scores(const uint16_t *q, const uint16_t *k, float *scores, int32_t rows, int32_t d32,
-                        int32_t b0, int32_t b1)
+static void half_pass(const struct attention_pass *p)
 {
-    int64_t block = (int64_t)d32 * KV_BLOCK;
-    half_product(q, d32, k + b0 * block, 2 * KV_BLOCK, block, scores + b0 * KV_BLOCK, ATTENTION_TILE, rows,
-                 b1 - b0, 0, d32 / 2, false);
-}
-
-static void half_values(const uint16_t *weights, const uint16_t *v, float *acc, int32_t rows, int32_t ld,
-                        int32_t b0, int32_t b1)
-{
-    half_product(weights, ATTENTION_TILE, v, 2 * (int64_t)ld, 2 * KV_BLOCK, acc, ld, rows, ld / KV_BLOCK,
-                 b0 * KV_BLOCK / 2, b1 * KV_BLOCK / 2, true);
+    int64_t block = (int64_t)p->d32 * KV_BLOCK;
+    struct half_growth growth;
+    half_growth_reset(&growth);
+    for (int32_t j = p->tile0; j < p->tile1; j++) {
+        int32_t b1 = (p->hi[p->rows - 1] - j * ATTENTION_TILE + KV_BLOCK - 1) / KV_BLOCK; /* the last row's */
+        b1 = b1 < ATTENTION_TILE / KV_BLOCK ? b1 : ATTENTION_TILE / KV_BLOCK;
+        half_product(p->q, p->d32, p->k + 4 * j * block, 2 * KV_BLOCK, block, p->scores, ATTENTION_TILE,
+                     p->rows, b1, 0, p->d32 / 2, false);
+        half_softmax(p, j, 0, p->rows, p->scores, p->weights, &growth);
+        half_rescale(p, &growth);
+        half_product(p->weights, ATTENTION_TILE, p->v + (int64_t)j * ATTENTION_TILE * p->ld,
+                     2 * (int64_t)p->ld, 2 * KV_BLOCK, p->acc, p->ld, p->rows, p->ld / KV_BLOCK, 0,
+                     b1 * KV_BLOCK / 2, true);
+    }
 }
 
 static void half_nothing(void) {}
 
-const struct attention_half_kernels attention_half_bf16 = {
-    half_query, half_load_k, half_load_v, half_scores, half_softmax, half_values, half_nothing, half_nothing};
+const struct attention_half_kernels attention_half_bf16 = {half_query, half_load_k,  half_load_v,
+                                                           half_pass,  half_nothing, half_nothing};
 #else
 typedef int attention_bf16_unused; /* other architectures */
 #endif

@@ -148,10 +148,9 @@ static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *
         l = l * scale + e[0];
     }
     vf inverse = vset1(l > 0 ? scale / l : 0.0f);
-    for (int32_t i = 0; i < n; i += VL) {
-        int left = n - i < VL ? n - i : VL;
-        vstore_n(y + i, vload_n(acc + i, left) * inverse, left);
-    }
+    int32_t i = 0;
+    for (; i + VL <= n; i += VL) vstore(y + i, vload(acc + i) * inverse);
+    if (i < n) vstore_n(y + i, vload_n(acc + i, n - i) * inverse, n - i);
 }
 
 static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt,

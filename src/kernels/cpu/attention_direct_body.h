@@ -7,11 +7,19 @@ enum { VEC_NAME(DIRECT_BLOCKS) = 4 }; /* token blocks taken together: four vecto
 #define DIRECT_VECTORS 4
 #define DIRECT_AT(blocks, j) ((blocks)[j])
 #define DIRECT_COLUMN(j) 0
+/* Up to three blocks at the end of a tile. */
+#define DIRECT_SHORT(R, DTYPE)                                                              \
+    if (b + 2 <= b1) {                                                                      \
+        VEC_NAME(direct_scores)(R, 2, DTYPE, q, ldq, blocks + b, d, scores + b * KV_BLOCK); \
+        b += 2;                                                                             \
+    }                                                                                       \
+    if (b < b1) VEC_NAME(direct_scores)(R, 1, DTYPE, q, ldq, blocks + b, d, scores + b * KV_BLOCK);
 #else
 enum { VEC_NAME(DIRECT_BLOCKS) = 1 };
 #define DIRECT_VECTORS 2
 #define DIRECT_AT(blocks, j) ((blocks)[0])
 #define DIRECT_COLUMN(j) ((j)*VL)
+#define DIRECT_SHORT(R, DTYPE)
 #endif
 
 /* Vector j of the keys' dim x, for each dtype; two dims at once, because bfloat16 comes in pairs. */
@@ -58,29 +66,30 @@ VEC_INLINE vf VEC_NAME(direct_value)(enum dtype dtype, const uint8_t *block, int
 
 enum { VEC_NAME(DIRECT_ROWS) = 4 };
 
-/* `rows` (a constant after inlining) rows of scores over DIRECT_VECTORS vectors of tokens. */
-VEC_INLINE void VEC_NAME(direct_scores)(const int rows, const enum dtype dtype, const float *q, int64_t ldq,
-                                        const uint8_t *const *blocks, int32_t d, float *c)
+/* `rows` and `vectors` (constants after inlining): rows of scores over vectors of tokens. */
+VEC_INLINE void VEC_NAME(direct_scores)(const int rows, const int vectors, const enum dtype dtype,
+                                        const float *q, int64_t ldq, const uint8_t *const *blocks, int32_t d,
+                                        float *c)
 {
     vf acc[VEC_NAME(DIRECT_ROWS)][DIRECT_VECTORS];
     VEC_UNROLL
     for (int r = 0; r < rows; r++) VEC_UNROLL
-    for (int j = 0; j < DIRECT_VECTORS; j++) acc[r][j] = vset1(0);
+    for (int j = 0; j < vectors; j++) acc[r][j] = vset1(0);
     for (int32_t x = 0; x < d; x += 2) {
         vf even[DIRECT_VECTORS], odd[DIRECT_VECTORS];
         VEC_UNROLL
-        for (int j = 0; j < DIRECT_VECTORS; j++)
+        for (int j = 0; j < vectors; j++)
             VEC_NAME(direct_keys)(dtype, DIRECT_AT(blocks, j), DIRECT_COLUMN(j), d, x, &even[j], &odd[j]);
         VEC_UNROLL
         for (int r = 0; r < rows; r++) {
             vf a = vset1(q[r * ldq + x]), b = vset1(q[r * ldq + x + 1]);
             VEC_UNROLL
-            for (int j = 0; j < DIRECT_VECTORS; j++) acc[r][j] = vfma(b, odd[j], vfma(a, even[j], acc[r][j]));
+            for (int j = 0; j < vectors; j++) acc[r][j] = vfma(b, odd[j], vfma(a, even[j], acc[r][j]));
         }
     }
     VEC_UNROLL
     for (int r = 0; r < rows; r++) VEC_UNROLL
-    for (int j = 0; j < DIRECT_VECTORS; j++) vstore(c + r * ATTENTION_TILE + j * VL, acc[r][j]);
+    for (int j = 0; j < vectors; j++) vstore(c + r * ATTENTION_TILE + j * VL, acc[r][j]);
 }
 
 /* `rows` rows of results over `vectors` vectors of dims from i on: acc += weights[begin, end) values. */
@@ -110,27 +119,25 @@ VEC_INLINE void VEC_NAME(direct_values)(const int rows, const int vectors, const
 }
 
 /* One function a (dtype, rows): all the tile's scores, all of its values. */
-#define DIRECT_FUNCTIONS(DTYPE, R)                                                                       \
-    static void VEC_NAME(direct_tile_scores_##DTYPE##_##R)(const float *q, int32_t ldq,                  \
-                                                           const uint8_t *const *blocks, int32_t b0,     \
-                                                           int32_t b1, int32_t d, float *scores)         \
-    {                                                                                                    \
-        const uint8_t *four[4];                                                                          \
-        for (int32_t b = b0; b < b1; b += VEC_NAME(DIRECT_BLOCKS)) {                                     \
-            /* the last group takes its last block again: the columns behind b1 are not looked at */     \
-            for (int i = 0; i < 4; i++) four[i] = blocks[b + i < b1 ? b + i : b1 - 1];                   \
-            VEC_NAME(direct_scores)(R, DTYPE, q, ldq, four, d, scores + b * KV_BLOCK);                   \
-        }                                                                                                \
-    }                                                                                                    \
-    static void VEC_NAME(direct_tile_values_##DTYPE##_##R)(const float *w, const uint8_t *const *blocks, \
-                                                           int32_t begin, int32_t end, int32_t e,        \
-                                                           float *acc, int32_t ld)                       \
-    {                                                                                                    \
-        int32_t i = 0;                                                                                   \
-        for (; i + DIRECT_VECTORS * VL <= e; i += DIRECT_VECTORS * VL)                                   \
-            VEC_NAME(direct_values)(R, DIRECT_VECTORS, DTYPE, w, blocks, e, i, begin, end, acc + i, ld); \
-        for (; i < e; i += VL)                                                                           \
-            VEC_NAME(direct_values)(R, 1, DTYPE, w, blocks, e, i, begin, end, acc + i, ld);              \
+#define DIRECT_FUNCTIONS(DTYPE, R)                                                                           \
+    static void VEC_NAME(direct_tile_scores_##DTYPE##_##R)(const float *q, int32_t ldq,                      \
+                                                           const uint8_t *const *blocks, int32_t b0,         \
+                                                           int32_t b1, int32_t d, float *scores)             \
+    {                                                                                                        \
+        int32_t b = b0;                                                                                      \
+        for (; b + VEC_NAME(DIRECT_BLOCKS) <= b1; b += VEC_NAME(DIRECT_BLOCKS))                              \
+            VEC_NAME(direct_scores)(R, DIRECT_VECTORS, DTYPE, q, ldq, blocks + b, d, scores + b * KV_BLOCK); \
+        DIRECT_SHORT(R, DTYPE)                                                                               \
+    }                                                                                                        \
+    static void VEC_NAME(direct_tile_values_##DTYPE##_##R)(const float *w, const uint8_t *const *blocks,     \
+                                                           int32_t begin, int32_t end, int32_t e,            \
+                                                           float *acc, int32_t ld)                           \
+    {                                                                                                        \
+        int32_t i = 0;                                                                                       \
+        for (; i + DIRECT_VECTORS * VL <= e; i += DIRECT_VECTORS * VL)                                       \
+            VEC_NAME(direct_values)(R, DIRECT_VECTORS, DTYPE, w, blocks, e, i, begin, end, acc + i, ld);     \
+        for (; i < e; i += VL)                                                                               \
+            VEC_NAME(direct_values)(R, 1, DTYPE, w, blocks, e, i, begin, end, acc + i, ld);                  \
     }
 #define DIRECT_DTYPE(DTYPE)    \
     DIRECT_FUNCTIONS(DTYPE, 1) \

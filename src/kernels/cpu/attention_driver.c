@@ -77,7 +77,7 @@ static size_t walk_scratch(struct walk *w, char *base)
         PLACE(half_q, rows * (size_t)w->d32);
         PLACE(half_k, ATTENTION_PANEL * (size_t)w->d32);
         PLACE(half_v, ATTENTION_PANEL * ld);
-        PLACE(half_weights, ATTENTION_HALF_SUB * ATTENTION_TILE);
+        PLACE(half_weights, 2 * ATTENTION_HALF_SUB * ATTENTION_TILE);
     }
 #undef PLACE
     return at;
@@ -212,16 +212,23 @@ static void item_queries(const struct walk *w, const struct item *it)
 /* The block of 16 tokens that holds `token`, NULL when its page is gone. */
 static const uint8_t *block_of(const struct walk *w, const struct item *it, int64_t token)
 {
-    int32_t page = w->page_table[(int64_t)it->seq * w->p->table_stride + token / w->p->page_tokens];
+    uint32_t at = (uint32_t)token, index = at / (uint32_t)w->p->page_tokens;
+    int32_t page = w->page_table[(int64_t)it->seq * w->p->table_stride + index];
     if (page < 0) return NULL;
     return (const uint8_t *)w->p->pool +
-           kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(token % w->p->page_tokens));
+           kv_layout_at(&w->layout, page, it->kv_head, (int32_t)(at - index * (uint32_t)w->p->page_tokens));
 }
 
 /* Addresses of the blocks of columns [begin, end); false when one is gone. */
 static bool tile_blocks(const struct walk *w, const struct item *it, int64_t t0, int32_t begin, int32_t end,
                         const uint8_t *blocks[ATTENTION_TILE / KV_BLOCK])
 {
+    if (w->p->page_tokens % ATTENTION_TILE == 0) { /* one page has them all, side by side */
+        const uint8_t *first = block_of(w, it, t0);
+        for (int32_t b = 0; b < ATTENTION_TILE / KV_BLOCK; b++)
+            blocks[b] = first + (first ? (size_t)b * w->layout.block_bytes : 0);
+        return first != NULL;
+    }
     for (int32_t b = begin / KV_BLOCK; b * KV_BLOCK < end; b++)
         if (!(blocks[b] = block_of(w, it, t0 + b * KV_BLOCK))) return false;
     return true;
@@ -297,86 +304,92 @@ static void tile_hide(const struct walk *w, int32_t rows, int32_t b0, int32_t b1
     }
 }
 
-/* Pack tokens [begin, end), at most a panel, from the tile that holds `begin` on; present[tile]: bits of the
- * blocks that are there. Values are packed in pairs of blocks, because a tile of weights spans 32 tokens. */
+/* A panel: packed tokens [begin, end) from the whole tile of token `base` on. */
+struct panel {
+    int64_t base, begin, end;
+    uint64_t present[ATTENTION_PANEL / ATTENTION_TILE]; /* columns of blocks whose page is there */
+    bool whole;                                         /* all are */
+};
+
+/* Values of tokens outside, and of pages that are gone, become zero; keys there do not matter. */
 static void panel_load(const struct walk *w, const struct item *it, int64_t begin, int64_t end,
-                       uint8_t *present)
+                       struct panel *n)
 {
     const struct attention_params *p = w->p;
-    int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE;
-    memset(present, 0, ATTENTION_PANEL / ATTENTION_TILE);
-    for (int64_t t = begin / 32 * 32; t < (end + 31) / 32 * 32; t += KV_BLOCK) {
-        int32_t c0 = (int32_t)(t - t0);
+    *n = (struct panel){begin / ATTENTION_TILE * ATTENTION_TILE, begin, end, {0}, true};
+    int32_t columns = (int32_t)size_round_up((size_t)(end - n->base), ATTENTION_TILE);
+    for (int32_t c0 = 0; c0 < columns; c0 += KV_BLOCK) {
+        int64_t t = n->base + c0;
         uint16_t *v = w->half_v + (size_t)c0 * (size_t)w->ld;
-        const uint8_t *block = t + KV_BLOCK > begin && t < end ? block_of(w, it, t) : NULL;
+        bool wanted = t + KV_BLOCK > begin && t < end;
+        const uint8_t *block = wanted ? block_of(w, it, t) : NULL;
         if (!block) {
+            if (wanted) n->whole = false;
             memset(v, 0, KV_BLOCK * (size_t)w->ld * sizeof *v);
             continue;
         }
         w->half->load_k(w->layout.dtype, block, p->head_dim, w->d32, w->half_k + (size_t)c0 * (size_t)w->d32);
         w->half->load_v(w->layout.dtype, block + w->layout.value_offset, p->value_dim,
                         (int32_t)ROSE_MAX(begin - t, 0), (int32_t)ROSE_MIN(end - t, KV_BLOCK), v, w->ld);
-        present[c0 / ATTENTION_TILE] |= (uint8_t)(1u << c0 % ATTENTION_TILE / KV_BLOCK);
+        n->present[c0 / ATTENTION_TILE] |= (uint64_t)0xFFFF << c0 % ATTENTION_TILE;
     }
 }
 
-/* Rows [r0, r0 + s->rows) of the item over tokens [begin, end) of the packed panel; masks only where the
- * border of what a row sees crosses a tile. */
-static void panel_rows(const struct walk *w, const struct item *it, int32_t r0, struct attention_softmax *s,
-                       int64_t begin, int64_t end, const uint8_t *present)
+/* Rows [r0, r0 + rows) of the item over the panel. */
+static void panel_rows(const struct walk *w, const struct item *it, int32_t r0, int32_t rows,
+                       const struct panel *n)
 {
-    enum { WHOLE = (1 << ATTENTION_TILE / KV_BLOCK) - 1 };
-    int32_t first = it->row0 - w->seq_rows[it->seq], rows = s->rows;
-    int64_t base = begin / ATTENTION_TILE * ATTENTION_TILE, begin0, end0, begin1, end1, unused;
-    row_sees(w, it->seq, first + r0 / it->heads, &begin0, &end0, &unused);
-    row_sees(w, it->seq, first + (r0 + rows - 1) / it->heads, &begin1, &end1, &unused);
-    begin = ROSE_MAX(begin, begin0), end = ROSE_MIN(end, end1);
-    const uint16_t *q = w->half_q + (size_t)r0 * (size_t)w->d32;
-    for (int64_t t0 = begin / ATTENTION_TILE * ATTENTION_TILE; t0 < end; t0 += ATTENTION_TILE) {
-        int32_t at = (int32_t)(t0 - base), there = present[at / ATTENTION_TILE];
-        const uint16_t *k = w->half_k + (size_t)at * (size_t)w->d32,
-                       *v = w->half_v + (size_t)at * (size_t)w->ld;
-        int32_t b0 = (int32_t)ROSE_MAX(begin - t0, 0) / KV_BLOCK,
-                b1 = ((int32_t)ROSE_MIN(end - t0, ATTENTION_TILE) + KV_BLOCK - 1) / KV_BLOCK;
-        bool plain =
-            t0 >= begin1 && t0 + ATTENTION_TILE <= end0 && there == WHOLE && !s->slopes && s->softcap == 0;
-        for (int32_t r = 0; !plain && r < rows; r++) {
-            int64_t lo, hi, position;
-            row_sees(w, it->seq, first + (r0 + r) / it->heads, &lo, &hi, &position);
-            w->lo[r] = (int32_t)ROSE_MAX(lo - t0, 0);
-            w->hi[r] = (int32_t)ROSE_MAX(ROSE_MIN(hi - t0, ATTENTION_TILE), 0);
-            w->position[r] = (int32_t)(position - t0);
+    int32_t first = it->row0 - w->seq_rows[it->seq], i = r0 / it->heads, head = r0 % it->heads;
+    int64_t lo, hi, position, top_lo = 0, low_hi = 0;
+    for (int32_t r = 0; r < rows; i++, head = 0) {
+        row_sees(w, it->seq, first + i, &lo, &hi, &position);
+        lo = ROSE_MAX(lo, n->begin), hi = ROSE_MIN(hi, n->end);
+        if (r == 0) low_hi = hi;
+        top_lo = lo;
+        for (; head < it->heads && r < rows; head++, r++) {
+            w->lo[r] = (int32_t)(lo - n->base);
+            w->hi[r] = (int32_t)(hi - n->base);
+            w->position[r] = (int32_t)(position - n->base);
         }
-        w->half->scores(q, k, s->scores, rows, w->d32, b0, b1);
-        if (there != WHOLE) tile_hide(w, rows, b0, b1, (uint32_t)there);
-        w->half->softmax(s, plain, w->half_weights);
-        w->half->values(w->half_weights, v, s->acc, rows, w->ld, b0, b1);
     }
+    struct attention_pass pass = {.q = w->half_q + (size_t)r0 * (size_t)w->d32,
+                                  .k = w->half_k,
+                                  .v = w->half_v,
+                                  .scores = w->scores,
+                                  .weights = w->half_weights,
+                                  .acc = w->acc + (size_t)r0 * (size_t)w->ld,
+                                  .maximum = w->m + r0,
+                                  .sum = w->lanes + (size_t)r0 * ATTENTION_LANES,
+                                  .lo = w->lo,
+                                  .hi = w->hi,
+                                  .position = w->position,
+                                  .slopes = w->p->alibi ? w->slopes + r0 : NULL,
+                                  .present = n->present,
+                                  .softcap = w->p->softcap * LOG2_E,
+                                  .rows = rows,
+                                  .d32 = w->d32,
+                                  .ld = w->ld};
+    if (w->lo[0] >= w->hi[rows - 1]) return; /* limits grow from row to row */
+    pass.tile0 = w->lo[0] / ATTENTION_TILE;
+    pass.tile1 = (w->hi[rows - 1] + ATTENTION_TILE - 1) / ATTENTION_TILE;
+    if (n->whole && !pass.slopes && pass.softcap == 0 && low_hi > n->base) {
+        pass.plain0 = (int32_t)((top_lo - n->base + ATTENTION_TILE - 1) / ATTENTION_TILE);
+        pass.plain1 = (int32_t)((low_hi - n->base) / ATTENTION_TILE);
+    }
+    w->half->pass(&pass);
 }
 
 /* Tokens [begin, end) for all rows of the item. */
 static void panels_run(const struct walk *w, const struct item *it, int64_t begin, int64_t end)
 {
     int32_t rows = it->rows * it->heads;
-    uint8_t present[ATTENTION_PANEL / ATTENTION_TILE];
+    struct panel panel;
     w->half->begin();
-    for (int64_t next; begin < end; begin = next) {
-        next = ROSE_MIN(end, begin / ATTENTION_PANEL * ATTENTION_PANEL + ATTENTION_PANEL);
-        panel_load(w, it, begin, next, present);
-        for (int32_t r = 0; r < rows; r += ATTENTION_HALF_SUB) {
-            struct attention_softmax s = {.scores = w->scores,
-                                          .acc = w->acc + (size_t)r * (size_t)w->ld,
-                                          .maximum = w->m + r,
-                                          .sum = w->lanes + (size_t)r * ATTENTION_LANES,
-                                          .lo = w->lo,
-                                          .hi = w->hi,
-                                          .slopes = w->p->alibi ? w->slopes + r : NULL,
-                                          .position = w->position,
-                                          .softcap = w->p->softcap * LOG2_E,
-                                          .rows = ROSE_MIN(ATTENTION_HALF_SUB, rows - r),
-                                          .acc_ld = w->ld};
-            panel_rows(w, it, r, &s, begin, next, present);
-        }
+    for (; begin < end; begin = panel.end) {
+        panel_load(w, it, begin, ROSE_MIN(end, begin / ATTENTION_PANEL * ATTENTION_PANEL + ATTENTION_PANEL),
+                   &panel);
+        for (int32_t r = 0; r < rows; r += ATTENTION_HALF_SUB)
+            panel_rows(w, it, r, ROSE_MIN(ATTENTION_HALF_SUB, rows - r), &panel);
     }
     w->half->end();
 }
@@ -435,44 +448,38 @@ static void chunk_run(const struct walk *w, const struct item *it, int64_t c)
     w->f->sums(w->lanes, (int32_t)rows, w->l);
 }
 
-static void item_finish(const struct walk *w, const struct item *it)
+/* The rows' results from their maxima m, sums l and weighted values acc. */
+static void item_finish(const struct walk *w, const struct item *it, const float *m, const float *l,
+                        const float *acc)
 {
     const struct attention_params *p = w->p;
     for (int32_t i = 0; i < it->rows; i++)
         for (int32_t h = 0; h < it->heads; h++) {
             int32_t r = i * it->heads + h, head = it->head0 + h;
             float *y = (float *)p->y + (int64_t)(it->row0 + i) * p->y_stride + (int64_t)head * p->value_dim;
-            w->f->finish(y, w->total_m[r], w->total_l[r], w->total + (size_t)r * (size_t)w->ld, p->value_dim,
+            w->f->finish(y, m[r], l[r], acc + (size_t)r * (size_t)w->ld, p->value_dim,
                          p->sinks ? (const float *)p->sinks + head : NULL);
         }
 }
 
-static void swap_pointers(float **a, float **b)
+static void item_run(const struct walk *w, const struct item *it)
 {
-    float *t = *a;
-    *a = *b;
-    *b = t;
-}
-
-static void item_run(const struct walk *walk, const struct item *it)
-{
-    struct walk local = *walk, *w = &local;
     size_t rows = (size_t)(it->rows * it->heads), ld = (size_t)w->ld;
     item_queries(w, it);
     int64_t first = it->begin / it->chunk, chunks = item_chunks(it);
+    if (chunks == 1) {
+        chunk_run(w, it, first);
+        item_finish(w, it, w->m, w->l, w->acc);
+        return;
+    }
+    reset(w->total_m, w->total_l, w->total, rows, ld);
     for (int64_t c = first; c < first + chunks; c++) {
         chunk_run(w, it, c);
-        if (c == first) { /* joined with nothing it is itself */
-            swap_pointers(&w->m, &w->total_m);
-            swap_pointers(&w->l, &w->total_l);
-            swap_pointers(&w->acc, &w->total);
-            continue;
-        }
         for (size_t r = 0; r < rows; r++)
             w->f->merge(&w->total_m[r], &w->total_l[r], w->total + r * ld, w->m[r], w->l[r], w->acc + r * ld,
                         w->p->value_dim);
     }
-    item_finish(w, it);
+    item_finish(w, it, w->total_m, w->total_l, w->total);
 }
 
 /* Split: unit u is a chunk of an item; units of items follow each other. Each has a slot of unit_rows rows of
@@ -552,7 +559,7 @@ static void split_run(struct walk *w, const struct split *s, struct worker *work
                 w->f->merge(&w->total_m[r], &w->total_l[r], w->total + (size_t)r * ld, slot[e], slot[e + 1],
                             slot, e);
         }
-        item_finish(w, &it);
+        item_finish(w, &it, w->total_m, w->total_l, w->total);
     }
 }
 
@@ -593,12 +600,14 @@ void attention_driver_run(const struct attention_kernels *kernels, const struct 
      */
     int32_t seq = w.seqs;
     int64_t base = total;
-    size_t begin, end;
-    while (worker_next(worker, (size_t)total, 1, &begin, &end)) {
-        int64_t u = total - 1 - (int64_t)begin;
-        while (u < base) base -= seq_tiles(&w, --seq) * units;
-        struct item it = item_of(&w, seq, u - base);
-        item_run(&w, &it);
+    size_t begin, end, grain = (size_t)total / (16 * (size_t)worker->count);
+    while (worker_next(worker, (size_t)total, ROSE_MAX(grain, 1), &begin, &end)) {
+        for (; begin < end; begin++) {
+            int64_t u = total - 1 - (int64_t)begin;
+            while (u < base) base -= seq_tiles(&w, --seq) * units;
+            struct item it = item_of(&w, seq, u - base);
+            item_run(&w, &it);
+        }
     }
 }
 

@@ -117,8 +117,6 @@ static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32
     }
 }
 
-#include "kernels/cpu/attention_softmax_body.h"
-
 /* 2^(x - m) for whole m with |m| < 2^21, as exact as bfloat16 needs (7.5e-5): magic is 1.5 2^23 - m, so that
  * x + magic is rounded to a whole number whose low bits are the exponent; 2^f for |f| <= 1/2 by an own
  * minimax fit of degree 3. low = m - 120: no less comes out than 2^-120. */
@@ -133,44 +131,106 @@ VEC_INLINE vf half_power(vf x, vf magic, vf low)
         _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(t), 23)));
 }
 
-/* One row; `plain` is constant after inlining. Both kinds give the same bits for the same scores in sight. */
-VEC_INLINE void half_softmax_row(const struct attention_softmax *s, int32_t r, uint16_t *weights, bool plain)
+/* Columns of tile j that row r sees. */
+VEC_INLINE uint64_t half_seen(const struct attention_pass *p, int32_t r, int32_t j)
+{
+    int32_t at = j * ATTENTION_TILE, lo = p->lo[r] - at, hi = p->hi[r] - at;
+    lo = lo < 0 ? 0 : lo, hi = hi > ATTENTION_TILE ? ATTENTION_TILE : hi;
+    return lo < hi ? ~0ull >> (ATTENTION_TILE - (hi - lo)) << lo & p->present[j] : 0;
+}
+
+/* What a row's maximum grew by; the results so far are scaled by it once they are complete (half_rescale). */
+struct half_growth {
+    float by[ATTENTION_HALF_SUB];
+    bool any;
+};
+
+static __attribute__((noinline)) void half_follow(const struct attention_pass *p, int32_t r, float top,
+                                                  struct half_growth *g)
+{
+    if (p->maximum[r] > -INFINITY) { /* else nothing has been added up yet */
+        float *sum = p->sum + r * ATTENTION_LANES, by[VL];
+        vf alpha = vexp2(vset1(p->maximum[r] - top));
+        vstore(sum, vload(sum) * alpha);
+        vstore(by, alpha);
+        g->by[r] = by[0], g->any = true;
+    }
+    p->maximum[r] = top;
+}
+
+static void half_growth_reset(struct half_growth *g)
+{
+    for (int32_t r = 0; r < ATTENTION_HALF_SUB; r++) g->by[r] = 1;
+    g->any = false;
+}
+
+/* After the weights of a tile are known and before its values are added. */
+VEC_INLINE void half_rescale(const struct attention_pass *p, struct half_growth *g)
+{
+    if (!g->any) return;
+    for (int32_t r = 0; r < p->rows; r++) {
+        float *acc = p->acc + (int64_t)r * p->ld;
+        if (g->by[r] != 1.0f)
+            for (int32_t j = 0; j < p->ld; j += VL) vstore(acc + j, vload(acc + j) * vset1(g->by[r]));
+    }
+    half_growth_reset(g);
+}
+
+enum half_kind {
+    HALF_PLAIN,
+    HALF_BORDER,
+    HALF_GENERAL
+}; /* all in sight; masks; soft cap or alibi and masks */
+
+/* Row r of tile j: its weights and its share of the sums. `kind` is constant after inlining; the bits are the
+ * same for every kind that applies. */
+VEC_INLINE void half_softmax_row(const struct attention_pass *p, int32_t j, int32_t r, const float *scores,
+                                 uint16_t *weights, enum half_kind kind, struct half_growth *g)
 {
     enum { N = ATTENTION_TILE / 16 };
-    const float *row = s->scores + r * ATTENTION_TILE;
-    float *sum = s->sum + r * ATTENTION_LANES;
+    const float *row = scores + r * ATTENTION_TILE;
+    float *sum = p->sum + r * ATTENTION_LANES;
+    uint64_t seen = kind == HALF_PLAIN ? ~0ull : half_seen(p, r, j);
     vf x[N], w[N];
     VEC_UNROLL
-    for (int j = 0; j < N; j++) {
-        x[j] = vload(row + j * VL);
-        if (!plain) x[j] = VEC_NAME(attention_score)(s, r, j, x[j]);
+    for (int i = 0; i < N; i++) {
+        x[i] = vload(row + i * VL);
+        if (kind == HALF_GENERAL && p->softcap != 0) x[i] = vtanh(x[i]) * vset1(p->softcap);
+        if (kind == HALF_GENERAL && p->slopes) {
+            vf column = viota() + vset1((float)(i * VL - (p->position[r] - j * ATTENTION_TILE)));
+            x[i] = x[i] - vset1(p->slopes[r]) * vabs(column);
+        }
+        if (kind != HALF_PLAIN) x[i] = vsel((__mmask16)(seen >> (16 * i)), x[i], vset1(-INFINITY));
     }
     vf high = vmax(vmax(x[0], x[1]), vmax(x[2], x[3]));
-    if (__builtin_expect(vbits(vlt(vset1(s->maximum[r] + ATTENTION_SLACK), high)) != 0, 0))
-        VEC_NAME(attention_follow)(s, r, ceilf(vhmax(high)));
-    float m = s->maximum[r];
+    if (__builtin_expect(vbits(vlt(vset1(p->maximum[r] + ATTENTION_SLACK), high)) != 0, 0))
+        half_follow(p, r, ceilf(vhmax(high)), g);
+    float m = p->maximum[r];
     if (__builtin_expect(!(fabsf(m) < 2097152.0f), 0)) { /* huge, or no key in sight yet */
         if (m == -INFINITY) m = 0;
         VEC_UNROLL
-        for (int j = 0; j < N; j++) x[j] = x[j] - vset1(m);
+        for (int i = 0; i < N; i++) x[i] = x[i] - vset1(m);
         m = 0;
     }
     vf magic = vset1(12582912.0f - m), low = vset1(m - 120.0f);
     VEC_UNROLL
-    for (int j = 0; j < N; j++) {
-        w[j] = half_power(x[j], magic, low);
-        if (!plain) w[j] = vsel(vlt(vset1(-INFINITY), x[j]), w[j], vset1(0));
+    for (int i = 0; i < N; i++) {
+        w[i] = half_power(x[i], magic, low);
+        if (kind != HALF_PLAIN) w[i] = _mm512_maskz_mov_ps((__mmask16)(seen >> (16 * i)), w[i]);
     }
     vstore(sum, vload(sum) + ((w[0] + w[1]) + (w[2] + w[3])));
     _mm512_storeu_si512(weights + r * ATTENTION_TILE, half_two(w[0], w[1]));
     _mm512_storeu_si512(weights + r * ATTENTION_TILE + 32, half_two(w[2], w[3]));
 }
 
-/* weights: bfloat16 [rows, ATTENTION_TILE]. */
-static void half_softmax(const struct attention_softmax *s, bool plain, uint16_t *weights)
+/* Rows [r0, r1) of tile j. */
+VEC_INLINE void half_softmax(const struct attention_pass *p, int32_t j, int32_t r0, int32_t r1,
+                             const float *scores, uint16_t *weights, struct half_growth *g)
 {
-    if (plain)
-        for (int32_t r = 0; r < s->rows; r++) half_softmax_row(s, r, weights, true);
+    if (j >= p->plain0 && j < p->plain1)
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_PLAIN, g);
+    else if (p->softcap == 0 && !p->slopes)
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_BORDER, g);
     else
-        for (int32_t r = 0; r < s->rows; r++) half_softmax_row(s, r, weights, false);
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_GENERAL, g);
 }

@@ -5,8 +5,6 @@
  * rarely take that branch, so the processor works on several rows at once. Whether it is taken depends on the
  * row's own scores only. */
 
-#define ATTENTION_SLACK 8.0f
-
 /* Soft cap, alibi and the row's own limits on the scores of vector j. */
 VEC_INLINE vf VEC_NAME(attention_score)(const struct attention_softmax *s, int32_t r, int j, vf x)
 {
@@ -21,9 +19,11 @@ VEC_INLINE vf VEC_NAME(attention_score)(const struct attention_softmax *s, int32
 static __attribute__((noinline)) void VEC_NAME(attention_follow)(const struct attention_softmax *s, int32_t r,
                                                                  float top)
 {
-    float *sum = s->sum + r * ATTENTION_LANES, *acc = s->acc + (int64_t)r * s->acc_ld;
-    vf alpha = vexp2(vset1(s->maximum[r]) - vset1(top)); /* 0 before the first key */
-    for (int j = 0; j < ATTENTION_LANES; j += VL) vstore(sum + j, vload(sum + j) * alpha);
-    for (int32_t j = 0; j < s->acc_ld; j += VL) vstore(acc + j, vload(acc + j) * alpha);
+    if (s->maximum[r] > -INFINITY) { /* else nothing has been added up yet */
+        float *sum = s->sum + r * ATTENTION_LANES, *acc = s->acc + (int64_t)r * s->acc_ld;
+        vf alpha = vexp2(vset1(s->maximum[r]) - vset1(top));
+        for (int j = 0; j < ATTENTION_LANES; j += VL) vstore(sum + j, vload(sum + j) * alpha);
+        for (int32_t j = 0; j < s->acc_ld; j += VL) vstore(acc + j, vload(acc + j) * alpha);
+    }
     s->maximum[r] = top;
 }
