@@ -111,6 +111,16 @@ TEST(every)
     d = device_of("sm_120a", 4);
     s.hidden = 2056;
     run(&s, &d, MOE_CUDA_EVERY, 2);
+    /* groups of 80: a lane has several experts of one, and the two best may both be its own */
+    s = (struct moe_cuda_shape){.tokens = 11,
+                                .experts = 160,
+                                .top_k = 6,
+                                .hidden = 16,
+                                .score = OP_MOE_SIGMOID,
+                                .bias = true,
+                                .groups = 2,
+                                .top_groups = 1};
+    run(&s, &d, MOE_CUDA_EVERY, 3);
 }
 
 /* Sigmoid, bias, groups, scale, as DeepSeek V3: a grid barrier. */
