@@ -111,16 +111,6 @@ TEST(every)
     d = device_of("sm_120a", 4);
     s.hidden = 2056;
     run(&s, &d, MOE_CUDA_EVERY, 2);
-    /* groups of 80: a lane has several experts of one, and the two best may both be its own */
-    s = (struct moe_cuda_shape){.tokens = 7,
-                                .experts = 160,
-                                .top_k = 6,
-                                .hidden = 16,
-                                .score = OP_MOE_SIGMOID,
-                                .bias = true,
-                                .groups = 2,
-                                .top_groups = 1};
-    run(&s, &d, MOE_CUDA_EVERY, 3);
 }
 
 /* Sigmoid, bias, groups, scale, as DeepSeek V3: a grid barrier. */
@@ -191,6 +181,45 @@ TEST(not_a_number)
     CHECK_INT(position[2], 1);
     CHECK_INT(offsets[4], 2);
     CHECK(!memcmp((uint16_t *)p.rows + 8, x + 8, 16));
+    simt_reset();
+}
+
+/* Groups wider than a warp: the two best of group 0 are both lane 0's, and together better than group 1's. */
+TEST(two_best_in_a_lane)
+{
+    enum { E = 128 };
+    struct device_info d = device_of("sm_90a", 4);
+    struct moe_cuda_shape s = {.tokens = 1,
+                               .experts = E,
+                               .top_k = 2,
+                               .hidden = 8,
+                               .score = OP_MOE_SIGMOID,
+                               .bias = true,
+                               .groups = 2,
+                               .top_groups = 1};
+    struct moe_cuda_dispatch plan;
+    CHECK_OK(moe_cuda_plan_dispatch(&s, &d, &plan, &err), err);
+    float logits[E] = {[0] = 3, [32] = 2.9f, [64] = 2.95f, [65] = 2.5f}, bias[E] = {0};
+    uint16_t x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    uint32_t zero[2] = {0};
+    struct moe_dispatch_params p = {.logits = simt_buffer("logits", sizeof logits, logits),
+                                    .bias = simt_buffer("bias", sizeof bias, bias),
+                                    .x = simt_buffer("x", sizeof x, x),
+                                    .ids = simt_buffer("ids", 8, NULL),
+                                    .weights = simt_buffer("weights", 8, NULL),
+                                    .position = simt_buffer("position", 8, NULL),
+                                    .counts = simt_buffer("counts", sizeof logits, NULL),
+                                    .offsets = simt_buffer("offsets", sizeof logits + 4, NULL),
+                                    .rows = simt_buffer("rows", 32, NULL),
+                                    .barrier = simt_buffer("barrier", 8, zero),
+                                    .logits_stride = E,
+                                    .x_stride = 8,
+                                    .tokens = 1,
+                                    .slices = plan.slices};
+    struct simt_report r = launch(&plan.launch[0], &d, &p, 1);
+    CHECK_SIMT_CLEAN(r);
+    CHECK_INT(((int32_t *)p.ids)[0], 0);
+    CHECK_INT(((int32_t *)p.ids)[1], 32);
     simt_reset();
 }
 
@@ -268,5 +297,5 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(grid_barrier),
-          CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(two_best_in_a_lane),
+          CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))
