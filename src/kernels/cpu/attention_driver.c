@@ -234,6 +234,19 @@ static bool tile_blocks(const struct walk *w, const struct item *it, int64_t t0,
     return true;
 }
 
+/* Ask for the first lines of the blocks of the tile at t0: a block is about one page of memory, in which the
+ * processor's own prefetcher finds the rest once it has seen a few. */
+static void tile_ask(const struct walk *w, const struct item *it, int64_t t0)
+{
+    enum { LINES = 6 };
+    if (w->p->bidirectional) return;
+    for (int64_t t = ROSE_MAX(t0, it->begin / KV_BLOCK * KV_BLOCK);
+         t < ROSE_MIN(it->end, t0 + ATTENTION_TILE); t += KV_BLOCK) {
+        const uint8_t *block = block_of(w, it, t);
+        for (int i = 0; block && i < LINES; i++) __builtin_prefetch(block + 64 * i, 0, 2);
+    }
+}
+
 /* Load columns [begin, end) of the tile that starts at token t0. Blocks of pages that are gone clear their
  * bit. */
 static uint32_t tile_load(const struct walk *w, const struct item *it, int64_t t0, int32_t begin, int32_t end)
@@ -416,6 +429,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
                                   .softcap = p->softcap * LOG2_E,
                                   .rows = rows,
                                   .acc_ld = w->ld};
+    if (direct) tile_ask(w, it, t0 + ATTENTION_TILE);
     if (direct)
         w->f->direct_scores(w->layout.dtype, w->q, rows, blocks, b0, b1, p->head_dim, w->scores);
     else
@@ -600,13 +614,18 @@ void attention_driver_run(const struct attention_kernels *kernels, const struct 
      */
     int32_t seq = w.seqs;
     int64_t base = total;
-    size_t begin, end, grain = (size_t)total / (16 * (size_t)worker->count);
+    size_t begin, end, grain = (size_t)total / (8 * (size_t)worker->count);
     while (worker_next(worker, (size_t)total, ROSE_MAX(grain, 1), &begin, &end)) {
-        for (; begin < end; begin++) {
-            int64_t u = total - 1 - (int64_t)begin;
-            while (u < base) base -= seq_tiles(&w, --seq) * units;
-            struct item it = item_of(&w, seq, u - base);
-            item_run(&w, &it);
+        struct item it, next;
+        for (size_t i = begin; i <= end; i++, it = next) {
+            if (i < end) {
+                int64_t u = total - 1 - (int64_t)i;
+                while (u < base) base -= seq_tiles(&w, --seq) * units;
+                next = item_of(&w, seq, u - base);
+                if (!next.half && i > begin)
+                    tile_ask(&w, &next, next.begin / ATTENTION_TILE * ATTENTION_TILE);
+            }
+            if (i > begin) item_run(&w, &it);
         }
     }
 }
