@@ -3,7 +3,9 @@
  * fp32 FMA) peak.
  *
  *     bench_matmul [--threads N] [--isa NAME] [--dtype NAME] [--head NAME] [--rows LIST] [--seconds S]
- * [--layers L]
+ * [--layers L] [--batch 1]
+ *
+ * Rows are one sequence's, with --batch 1 as many sequences' (batched decode).
  *
  * One line a row count: time of a pass, projected tokens/s (products only), GB/s and GOP/s with their share
  * of the limit, then the time of each product by name. */
@@ -169,7 +171,7 @@ int main(int argc, char **argv)
     double seconds = 0.5;
     const char *isa = "auto", *rows_list = "1,2,4,8,16,32,64,128,512", *dtype_name = "Q4_1",
                *head_name = "Q8_0";
-    bool deterministic = false;
+    bool deterministic = false, batch = false;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--threads"))
             threads = atoi(argv[i + 1]);
@@ -185,6 +187,8 @@ int main(int argc, char **argv)
             seconds = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--layers"))
             layers = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--batch"))
+            batch = atoi(argv[i + 1]) != 0;
         else if (!strcmp(argv[i], "--deterministic"))
             deterministic = atoi(argv[i + 1]) != 0;
     }
@@ -289,9 +293,9 @@ int main(int argc, char **argv)
     char list[256];
     snprintf(list, sizeof list, "%s", rows_list);
     for (char *item = strtok(list, ","); item; item = strtok(NULL, ",")) {
-        int rows = atoi(item), samples = rows < 32 ? rows : 1;
+        int rows = atoi(item), samples = rows < 32 || (batch && rows == 32) ? rows : 1;
         if (rows < 1 || rows > MAX_ROWS) continue;
-        struct extents e = {{1, rows, 1, samples}};
+        struct extents e = {{1, rows, batch ? rows : 1, samples}};
         double times[4096], best_read = 1e9, peak = 0, end = now() + seconds;
         int n = 0;
         do { /* pass and limit in turns */

@@ -297,6 +297,27 @@ TEST(many_rows)
     cpu_isa_select("auto", &err);
 }
 
+/* So many rows that workers share them and not the weights: the same bits as one worker's, all rows written. */
+TEST(rows_shared)
+{
+    struct rose_error err = {0};
+    enum { ROWS = 3 * 256 + 5 };
+    for (int isa = CPU_ISA_AVX512; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+        CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+        struct product p = product_make(DTYPE_Q4_1, 83, 96, ROWS);
+        float *one = product_run(&p, ROWS, 1, false);
+        CHECK(product_error_float(&p, one, ROWS) < 0x1p-6); /* many_rows has the bounds; here, that nothing is missing */
+        for (int threads = 2; threads <= 4; threads++) {
+            float *y = product_run(&p, ROWS, threads, false);
+            CHECK(!memcmp(one, y, y_bytes(&p, ROWS)));
+            free(y);
+        }
+        free(one);
+        product_free(&p);
+    }
+    cpu_isa_select("auto", &err);
+}
+
 /* A row's bits depend neither on the number of rows nor on that of threads. */
 TEST(rows_and_threads)
 {
@@ -366,5 +387,5 @@ TEST(refused)
     CHECK_INT(cpu_isa_select("sse9", &err), ROSE_INVALID);
 }
 
-TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(planes), CASE(many_rows), CASE(rows_and_threads), CASE(odd_activations),
+TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(planes), CASE(many_rows), CASE(rows_shared), CASE(rows_and_threads), CASE(odd_activations),
           CASE(refused))

@@ -10,6 +10,10 @@ enum { OWN_ROWS = 4 };
 enum { SHARE_FROM = 8 };
 /* Activations that one sweep over the weights reuses: about half of a level-2 cache. */
 enum { SWEEP_BYTES = 512 << 10 };
+/* Groups that a tile of activations meets while it is in the level-1 cache. */
+enum { TOGETHER = 4 };
+/* From this many rows a worker on, workers share the rows of a bf16 product and not the weights. */
+enum { AMX_OWN_ROWS = 256 };
 
 const struct matmul_kernels *matmul_kernels(void)
 {
@@ -40,7 +44,7 @@ static struct layout layout_of(const struct matmul_params *p)
     /* the bf16 path uses the same memory: whole tiles of 16 rows, 64 bytes a row and block */
     l.shared = size_round_up((size_t)p->max_rows, MATMUL_TILE) * matmul_acts_row(&l.acts);
     l.own_acts = OWN_ROWS * matmul_acts_row(&l.acts);
-    l.own = l.own_acts + 2 * (l.scales + MATMUL_OUT_FLOATS * sizeof(float));
+    l.own = l.own_acts + 2 * (TOGETHER * l.scales + MATMUL_OUT_FLOATS * sizeof(float));
     if (p->amx) l.own = ROSE_MAX(l.own, size_round_up(matmul_amx_scratch(&p->part[0].weight), MATMUL_ALIGN));
     return l;
 }
@@ -58,8 +62,9 @@ struct run {
     const struct matmul_kernels *kernels;
     int32_t rows;
     struct matmul_acts acts;
-    float *scales[2], *out[2]; /* this worker's; [1] for the second weight of a gate */
+    float *scales[TOGETHER][2], *out[2]; /* this worker's; [1] for the second weight of a gate */
     void *amx_acts, *amx_scratch;
+    int32_t amx_from, amx_to; /* rows that this worker multiplies */
 };
 
 /* Activations for all rows: alone when there are few, else together, with a barrier after it. */
@@ -85,25 +90,31 @@ static struct matmul_finish finish_of(const struct matmul_params *p, int part, s
                                   p->accumulate, p->alpha};
 }
 
-/* Rows [from, to) of one group of out-features. */
-static void run_group(const struct run *r, int part, size_t group, int32_t from, int32_t to)
+/* Rows [from, to) of groups [group, group + groups), TOGETHER at most. */
+static void run_groups(const struct run *r, int part, size_t group, size_t groups, int32_t from, int32_t to)
 {
     const struct matmul_params *p = r->p;
     const struct matmul_part *a = &p->part[part], *up = p->gated ? &p->part[1] : NULL;
-    size_t first = group * CPU_GROUP, stride = (size_t)a->y_stride;
-    int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)a->weight.n - first);
-    struct matmul_finish finish = finish_of(p, part, group);
-    matmul_expand(r->kernels, &a->weight, group, r->scales[0]);
-    if (up) matmul_expand(r->kernels, &up->weight, group, r->scales[1]);
+    size_t stride = (size_t)a->y_stride;
+    const void *scales[TOGETHER][2];
+    for (size_t g = 0; g < groups; g++) {
+        scales[g][0] = matmul_scales(r->kernels, &a->weight, group + g, r->scales[g][0]);
+        scales[g][1] = up ? matmul_scales(r->kernels, &up->weight, group + g, r->scales[g][1]) : NULL;
+    }
     for (int32_t row = from; row < to;) {
         int height = matmul_acts_height(&r->acts, to - row);
-        matmul_products(&r->acts, r->kernels, &a->weight, group, r->scales[0], (size_t)row, height,
-                        r->out[0]);
-        if (up)
-            matmul_products(&r->acts, r->kernels, &up->weight, group, r->scales[1], (size_t)row, height,
-                            r->out[1]);
-        r->kernels->finish(&finish, r->out[0], up ? r->out[1] : NULL, height, cols,
-                           a->y + (size_t)row * stride + first, stride);
+        for (size_t g = 0; g < groups; g++) {
+            size_t first = (group + g) * CPU_GROUP;
+            int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)a->weight.n - first);
+            struct matmul_finish finish = finish_of(p, part, group + g);
+            matmul_products(&r->acts, r->kernels, &a->weight, group + g, scales[g][0], (size_t)row, height,
+                            r->out[0]);
+            if (up)
+                matmul_products(&r->acts, r->kernels, &up->weight, group + g, scales[g][1], (size_t)row,
+                                height, r->out[1]);
+            r->kernels->finish(&finish, r->out[0], up ? r->out[1] : NULL, height, cols,
+                               a->y + (size_t)row * stride + first, stride);
+        }
         row += height;
     }
 }
@@ -135,17 +146,40 @@ static void share_units(const struct run *r, struct worker *w, size_t step, size
     while (worker_next(w, units, grain, &begin, &end)) work(r, begin, end);
 }
 
-/* All rows of units [begin, end), one group each, in sweeps over rows whose activations stay in the cache. */
+/* While activations are prepared, the first bytes of this worker's fixed share of the weights come from
+ * memory; prefetches in the products go on from there. */
+static void fetch_first(const struct run *r, const struct worker *w)
+{
+    const struct matmul_params *p = r->p;
+    size_t units = 0, begin, end;
+    for (int i = 0; i < unit_parts(p); i++) units += part_units(p, i, 1);
+    worker_range(w, units, 1, &begin, &end);
+    for (int i = 0; i < p->parts && begin < end; i++) {
+        const struct cpu_weight *weight = &p->part[i].weight;
+        size_t groups = cpu_weight_groups(weight);
+        if (begin < groups) {
+            size_t bytes = ROSE_MIN((size_t)MATMUL_PREFETCH, (groups - begin) * weight->group_bytes);
+            for (size_t at = 0; at < bytes; at += 64)
+                __builtin_prefetch(weight->data + begin * weight->group_bytes + at);
+            if (!p->gated) return;
+        } else if (!p->gated)
+            begin -= groups, end -= groups;
+    }
+}
+
+/* All rows of units [begin, end), one group each, in sweeps over rows whose activations stay in the cache. A
+ * single tile takes one group after the other, as they lie in memory. */
 static void run_units(const struct run *r, size_t begin, size_t end)
 {
     int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE,
                                       SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
+    size_t most = r->rows > matmul_acts_height(&r->acts, r->rows) ? TOGETHER : 1;
     for (int32_t from = 0; from < r->rows; from += sweep) {
         size_t first = 0;
         for (int i = 0; i < unit_parts(r->p); i++) {
-            size_t groups = part_units(r->p, i, 1);
-            for (size_t u = ROSE_MAX(begin, first); u < ROSE_MIN(end, first + groups); u++)
-                run_group(r, i, u - first, from, ROSE_MIN(r->rows, from + sweep));
+            size_t groups = part_units(r->p, i, 1), last = ROSE_MIN(end, first + groups);
+            for (size_t u = ROSE_MAX(begin, first); u < last; u += most)
+                run_groups(r, i, u - first, ROSE_MIN(most, last - u), from, ROSE_MIN(r->rows, from + sweep));
             first += groups;
         }
     }
@@ -155,6 +189,7 @@ static void run_units(const struct run *r, size_t begin, size_t end)
 struct amx_part {
     const struct run *r;
     int part;
+    int32_t first_row;
 };
 
 static void amx_finish(void *context, size_t group, int32_t row, int rows, const float *out, const float *up)
@@ -164,7 +199,13 @@ static void amx_finish(void *context, size_t group, int32_t row, int rows, const
     const struct matmul_part *part = &a->r->p->part[a->part];
     size_t first = group * CPU_GROUP, stride = (size_t)part->y_stride;
     int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)part->weight.n - first);
-    a->r->kernels->finish(&finish, out, up, rows, cols, part->y + (size_t)row * stride + first, stride);
+    a->r->kernels->finish(&finish, out, up, rows, cols,
+                          part->y + (size_t)(a->first_row + row) * stride + first, stride);
+}
+
+static size_t amx_row_bytes(const struct matmul_params *p)
+{
+    return (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES;
 }
 
 /* Units of two groups of one weight, or of one group of gate and up. */
@@ -175,26 +216,49 @@ static void run_units_amx(const struct run *r, size_t begin, size_t end)
     for (int i = 0; i < unit_parts(p); i++) {
         const struct cpu_weight *weight = &p->part[i].weight;
         size_t here = part_units(p, i, step), b = ROSE_MAX(begin, first), e = ROSE_MIN(end, first + here);
-        struct amx_part context = {r, i};
+        struct amx_part context = {r, i, r->amx_from};
         if (b < e)
-            matmul_amx_run(
-                &(struct matmul_amx_job){weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
-                                         ROSE_MIN((e - first) * step, cpu_weight_groups(weight)), r->amx_acts,
-                                         r->rows, r->amx_scratch, amx_finish, &context});
+            matmul_amx_run(&(struct matmul_amx_job){
+                weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
+                ROSE_MIN((e - first) * step, cpu_weight_groups(weight)),
+                (const uint8_t *)r->amx_acts + (size_t)r->amx_from * amx_row_bytes(p),
+                r->amx_to - r->amx_from, r->amx_scratch, amx_finish, &context,
+                p->part[i].y + (size_t)r->amx_from * (size_t)p->part[i].y_stride,
+                (size_t)p->part[i].y_stride});
         first += here;
     }
 }
 
-static void prepare_amx(const struct run *r, struct worker *w)
+/* Activations of rows [from, to), whole tiles. */
+static void prepare_amx(const struct run *r, size_t from, size_t to)
 {
     const struct matmul_params *p = r->p;
-    size_t tile_bytes = (size_t)cpu_weight_blocks(&p->part[0].weight) * MATMUL_AMX_ROW_BYTES * MATMUL_TILE,
-           row, end, stride = (size_t)p->x_stride;
-    worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
-    for (; row < end; row += MATMUL_TILE)
-        matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, end - row),
-                        p->part[0].weight.k, (uint8_t *)r->amx_acts + row / MATMUL_TILE * tile_bytes);
+    size_t stride = (size_t)p->x_stride;
+    for (size_t row = from; row < to; row += MATMUL_TILE)
+        matmul_amx_acts(p->x + row * stride, stride, (int)ROSE_MIN((size_t)MATMUL_TILE, to - row),
+                        p->part[0].weight.k, (uint8_t *)r->amx_acts + row * amx_row_bytes(p));
+}
+
+/* Many rows a worker: each keeps to its own rows, whose activations and results then stay in its cache;
+ * nothing is waited for, and decoding the weights once a worker costs less than that. Fewer rows: each worker
+ * has its own weights. */
+static void run_amx(struct run *r, struct worker *w)
+{
+    const struct matmul_params *p = r->p;
+    size_t step = p->gated ? 1 : 2, from, to, units = 0;
+    if (w->count > 1 && (size_t)r->rows >= (size_t)AMX_OWN_ROWS * (size_t)w->count) {
+        worker_range(w, (size_t)r->rows, MATMUL_AMX_ROWS, &from, &to);
+        prepare_amx(r, from, to);
+        r->amx_from = (int32_t)from, r->amx_to = (int32_t)to;
+        for (int i = 0; i < unit_parts(p); i++) units += part_units(p, i, step);
+        run_units_amx(r, 0, units);
+        return;
+    }
+    worker_range(w, (size_t)r->rows, MATMUL_TILE, &from, &to);
+    prepare_amx(r, from, to);
     worker_barrier(w);
+    r->amx_to = r->rows;
+    share_units(r, w, step, MATMUL_AMX_PAIRS, run_units_amx);
 }
 #endif
 
@@ -213,8 +277,7 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
     if (p->amx && matmul_amx_pays(&p->part[0].weight, r.rows)) {
         r.amx_acts = work;
         r.amx_scratch = own;
-        prepare_amx(&r, w);
-        share_units(&r, w, p->gated ? 1 : 2, MATMUL_AMX_PAIRS, run_units_amx);
+        run_amx(&r, w);
         return;
     }
 #endif
@@ -223,10 +286,11 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         matmul_acts_place(&r.acts, own, OWN_ROWS);
     else
         matmul_acts_place(&r.acts, work, (size_t)p->max_rows);
-    for (int i = 0; i < 2; i++) {
-        r.scales[i] = (float *)(void *)(rest + (size_t)i * l.scales);
-        r.out[i] = (float *)(void *)(rest + 2 * l.scales) + i * MATMUL_OUT_FLOATS;
-    }
+    for (int i = 0; i < 2 * TOGETHER; i++)
+        r.scales[i / 2][i % 2] = (float *)(void *)(rest + (size_t)i * l.scales);
+    for (int i = 0; i < 2; i++)
+        r.out[i] = (float *)(void *)(rest + 2 * TOGETHER * l.scales) + i * MATMUL_OUT_FLOATS;
+    if (r.rows < SHARE_FROM) fetch_first(&r, w);
     prepare(&r, w);
     share_units(&r, w, 1, 16, run_units);
 }

@@ -15,10 +15,11 @@
  * depends on nothing else, so portable C, AVX2, VNNI and AMX int8 agree bit for bit, for any number of rows
  * and threads.
  *
- * Few rows take two planes: what q leaves (x - s q, matmul_residual.h) is quantised once more in the same way, and the result is
- * the first plane's sum plus the second's. Activations then have 15 bits, so that decoding and short prompts differ from float
- * arithmetic no more than the weights' format does; a step of so few rows waits for memory anyway. With determinism every row
- * takes two planes: a row's bits must not depend on how many others there are.
+ * Few rows take two planes: what q leaves (x - s q, matmul_residual.h) is quantised once more in the same
+ * way, and the result is the first plane's sum plus the second's. Activations then have 15 bits, so that
+ * decoding and short prompts differ from float arithmetic no more than the weights' format does; a step of so
+ * few rows waits for memory anyway. With determinism every row takes two planes: a row's bits must not depend
+ * on how many others there are.
  *
  * Float path (F32, F16, BF16 weights): float32 activations; even and odd columns are summed apart, each in
  * rising order with fma (portable C: product, then sum), and added at the end. AVX2 and AVX-512 agree bit for
@@ -42,8 +43,9 @@
 
 enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
 
-/* Bytes that prefetches run ahead in a weight's stream. */
-enum { MATMUL_PREFETCH = 2048 };
+/* Bytes that prefetches run ahead in a weight's stream: memory's latency times what one thread can read, and
+ * some more for what lies between two groups. */
+enum { MATMUL_PREFETCH = 8192 };
 
 /* Byte offsets in a block of an integer tile of height H. */
 enum { MATMUL_ACT_S = 32, MATMUL_ACT_SSUM = 36, MATMUL_ACT_NSUM = 48 };
@@ -78,11 +80,13 @@ struct matmul_kernels {
      */
     void (*quantize)(const float *x, size_t stride, int height, int32_t k, void *tile);
     /* matmul_residual.h: what quantize left of x. */
-    void (*residual)(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride);
-    /* A group's scales to float32, as cpu_weight_expand_scales. */
-    void (*expand_scales)(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
-    /* out[h][16] = tile rows times a group's 16 rows; scales as expanded (integer formats). */
-    void (*dot)(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile,
+    void (*residual)(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
+                     size_t r_stride);
+    /* A group's scales as this set's dot wants them: as stored (src), or in dst as cpu_weight_expand_scales
+     * writes them. */
+    const void *(*scales)(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
+    /* out[h][16] = tile rows times a group's 16 rows; scales as `scales` returned them (integer formats). */
+    void (*dot)(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                 int height, int blocks, float *out);
     /* The same for F32, F16, BF16 and float tiles. */
     void (*dot_float)(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,

@@ -191,7 +191,7 @@ DOT(dot_k2m, CPU_K2M)
 DOT(dot_k3, CPU_K3)
 DOT(dot_k6, CPU_K6)
 
-static void dot_avx2(const struct cpu_format *f, const uint8_t *codes, const float *scales, const void *tile,
+static void dot_avx2(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                      int height, int blocks, float *out)
 {
     static void (*const dots[CPU_KERNELS])(const struct cpu_format *, const uint8_t *, const float *,
@@ -390,8 +390,9 @@ INLINE void expand_super(const struct cpu_format *f, const uint8_t *p, int r, fl
     }
 }
 
-static void expand_avx2(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
+static const void *scales_avx2(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
+    const float *scales = dst;
     switch (f->scales) {
     case CPU_SCALES_D:
         for (int i = 0; i < 2 * blocks; i++) _mm256_storeu_ps(dst + 8 * i, halves8(src + 16 * i));
@@ -407,15 +408,17 @@ static void expand_avx2(const struct cpu_format *f, const uint8_t *src, int bloc
         }
         break;
     }
+    return scales;
 }
 
-static void residual_avx2(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+static void residual_avx2(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
+                          size_t r_stride)
 {
     matmul_residual_body(x, stride, height, k, tile, r, r_stride);
 }
 
-const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, residual_avx2, expand_avx2, dot_avx2, dot_float_avx2,
-                                                   matmul_finish_avx2};
+const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, residual_avx2,  scales_avx2,
+                                                   dot_avx2,      dot_float_avx2, matmul_finish_avx2};
 #else
 typedef int matmul_avx2_not_here;
 #endif

@@ -14,13 +14,17 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int code_bytes,
-                       const uint8_t *codes, const float *scales, const uint8_t *tile, int blocks,
-                       __m512i table, float *out)
+/* stored: scales as in the file (f16), else float32. */
+INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const int height,
+                       const int code_bytes, const uint8_t *codes, const uint8_t *scales, const uint8_t *tile,
+                       int blocks, __m512i table, float *out)
 {
     const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
     const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
-    const int floats = 16 * halves * (min ? 2 : 1);
+    /* four sums at a time, of four rows or of parts of one or two: a chain of vpdpbusd waits five cycles a
+     * link, and the scheduler does not see far enough to find as many in later rows */
+    const int rows = height < 4 ? height : 4;
+    const int scale_bytes = (stored ? 32 : 64) * halves * (min ? 2 : 1);
     __m512 acc[16];
     UNROLL
     for (int h = 0; h < height; h++) acc[h] = _mm512_setzero_ps();
@@ -33,69 +37,88 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const int
         UNROLL
         for (int half = 0; half < halves; half++) {
             const int which = halves == 1 ? 0 : 1 + half;
-            __m512 s = _mm512_loadu_ps(scales + 16 * half), m = _mm512_setzero_ps();
-            if (min) m = _mm512_loadu_ps(scales + 16 * (halves + half));
+            __m512 s = unpack_scale(stored, scales, half), m = _mm512_setzero_ps();
+            if (min) m = unpack_scale(stored, scales, halves + half);
             UNROLL
-            for (int h = 0; h < height; h++) {
-                __m512i sum = unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h);
+            for (int h = 0; h < height; h += rows) {
+                __m512i sum[4];
                 UNROLL
-                for (int j = 0; j < 8; j++)
-                    if (halves == 1 || j / 4 == half)
-                        sum = _mm512_dpbusd_epi32(sum, q[j], unpack_i32(tile + CPU_BLOCK * h + 4 * j));
-                __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * h));
-                acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
-                if (min)
-                    acc[h] = _mm512_fmadd_ps(
-                        m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * h), acc[h]);
+                for (int i = 0; i < rows; i++)
+                    sum[i] =
+                        unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * (h + i));
+                UNROLL
+                for (int i = rows; i < 4; i++) sum[i] = _mm512_setzero_si512();
+                UNROLL
+                for (int j = 0; j < 8; j++) UNROLL
+                for (int i = 0; i < rows; i++)
+                    if (halves == 1 || j / 4 == half) {
+                        const int c = i + j % (4 / rows) * rows;
+                        sum[c] =
+                            _mm512_dpbusd_epi32(sum[c], q[j], unpack_i32(tile + CPU_BLOCK * (h + i) + 4 * j));
+                    }
+                UNROLL
+                for (int i = 0; i < rows; i++) {
+                    UNROLL
+                    for (int c = i + rows; c < 4; c += rows) sum[i] = _mm512_add_epi32(sum[i], sum[c]);
+                    __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * (h + i)));
+                    acc[h + i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), ss, acc[h + i]);
+                    if (min)
+                        acc[h + i] = _mm512_fmadd_ps(
+                            m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * (h + i)),
+                            acc[h + i]);
+                }
             }
         }
         codes += code_bytes;
-        scales += floats;
+        scales += scale_bytes;
         tile += height * MATMUL_ACT_BYTES;
     }
     UNROLL
     for (int h = 0; h < height; h++) _mm512_storeu_ps(out + 16 * h, acc[h]);
 }
 
-/* One function a kernel and height: everything but the number of blocks is a constant. */
-#define HEIGHT(kernel, bytes, h)                                               \
-    case h:                                                                    \
-        dot_kernel(kernel, h, bytes, codes, scales, tile, blocks, table, out); \
+/* One function a kernel, form of scales and height: everything but the number of blocks is a constant. */
+#define HEIGHT(kernel, stored, bytes, h)                                               \
+    case h:                                                                            \
+        dot_kernel(kernel, stored, h, bytes, codes, scales, tile, blocks, table, out); \
         return
-#define DOT(name, kernel, bytes)                                                                           \
-    static __attribute__((noinline)) void name(const uint8_t *codes, const float *scales,                  \
+#define DOT(name, kernel, stored, bytes)                                                                   \
+    static __attribute__((noinline)) void name(const uint8_t *codes, const uint8_t *scales,                \
                                                const uint8_t *tile, int height, int blocks, __m512i table, \
                                                float *out)                                                 \
     {                                                                                                      \
         switch (height) {                                                                                  \
-            HEIGHT(kernel, bytes, 1);                                                                      \
-            HEIGHT(kernel, bytes, 2);                                                                      \
-            HEIGHT(kernel, bytes, 4);                                                                      \
-            HEIGHT(kernel, bytes, 8);                                                                      \
-            HEIGHT(kernel, bytes, 16);                                                                     \
+            HEIGHT(kernel, stored, bytes, 1);                                                              \
+            HEIGHT(kernel, stored, bytes, 2);                                                              \
+            HEIGHT(kernel, stored, bytes, 4);                                                              \
+            HEIGHT(kernel, stored, bytes, 8);                                                              \
+            HEIGHT(kernel, stored, bytes, 16);                                                             \
         default: return;                                                                                   \
         }                                                                                                  \
     }
-DOT(dot_k4, CPU_K4, 256)
-DOT(dot_k4m, CPU_K4M, 256)
-DOT(dot_k5, CPU_K5, 320)
-DOT(dot_k5m, CPU_K5M, 320)
-DOT(dot_k8, CPU_K8, 512)
-DOT(dot_kt, CPU_KT, 256)
-DOT(dot_k2m, CPU_K2M, 128)
-DOT(dot_k3, CPU_K3, 192)
-DOT(dot_k6, CPU_K6, 384)
+DOT(dot_k4, CPU_K4, true, 256)
+DOT(dot_k4m, CPU_K4M, true, 256)
+DOT(dot_k5, CPU_K5, true, 320)
+DOT(dot_k5m, CPU_K5M, true, 320)
+DOT(dot_k8, CPU_K8, true, 512)
+DOT(dot_kt, CPU_KT, true, 256)
+DOT(dot_k4m_f32, CPU_K4M, false, 256)
+DOT(dot_k5m_f32, CPU_K5M, false, 320)
+DOT(dot_kt_f32, CPU_KT, false, 256)
+DOT(dot_k2m_f32, CPU_K2M, false, 128)
+DOT(dot_k3_f32, CPU_K3, false, 192)
+DOT(dot_k6_f32, CPU_K6, false, 384)
 
-void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales,
-                       const void *tile, int height, int blocks, float *out)
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
+                       int height, int blocks, float *out)
 {
-    static void (*const dots[CPU_KERNELS])(const uint8_t *, const float *, const uint8_t *, int, int, __m512i,
-                                           float *) = {
-        dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6,
-    };
+    typedef void dot(const uint8_t *, const uint8_t *, const uint8_t *, int, int, __m512i, float *);
+    static dot *const stored[CPU_KERNELS] = {dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt};
+    static dot *const f32[CPU_KERNELS] = {NULL,       dot_k4m_f32, NULL,       dot_k5m_f32, NULL,
+                                          dot_kt_f32, dot_k2m_f32, dot_k3_f32, dot_k6_f32};
     __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)f->table))
                              : _mm512_setzero_si512();
-    dots[f->kernel](codes, scales, tile, height, blocks, table, out);
+    (unpack_stored(f) ? stored : f32)[f->kernel](codes, scales, tile, height, blocks, table, out);
 }
 
 /* ---- float weights ---- */
@@ -289,31 +312,29 @@ static void expand_super(const struct cpu_format *f, const uint8_t *p, float *ds
     }
 }
 
-void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
+const void *matmul_scales_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
+    if (unpack_stored(f)) return src;
+    const float *scales = dst;
     switch (f->scales) {
-    case CPU_SCALES_D:
-        for (int b = 0; b < blocks; b++) _mm512_storeu_ps(dst + 16 * b, halves16(src + 32 * b));
-        break;
-    case CPU_SCALES_DM:
-        for (int b = 0; b < 2 * blocks; b++) _mm512_storeu_ps(dst + 16 * b, halves16(src + 32 * b));
-        break;
     case CPU_SCALES_E8M0: cpu_weight_expand_scales(f, src, blocks, dst); break;
     default:
         for (int b = 0; b < blocks; b += 8, src += f->scale_bytes, dst += 8 * cpu_format_scale_floats(f))
             expand_super(f, src, dst);
         break;
     }
+    return scales;
 }
 
-void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
+                            size_t r_stride)
 {
     matmul_residual_body(x, stride, height, k, tile, r, r_stride);
 }
 
-const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_residual_avx512, matmul_expand_avx512,
-                                                     matmul_dot_avx512, matmul_dot_float_avx512,
-                                                     matmul_finish_avx512};
+const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512,  matmul_residual_avx512,
+                                                     matmul_scales_avx512,    matmul_dot_avx512,
+                                                     matmul_dot_float_avx512, matmul_finish_avx512};
 #else
 typedef int matmul_avx512_not_here;
 #endif

@@ -38,28 +38,62 @@ VEC_INLINE vf matmul_activate(enum matmul_activation activation, vf x)
     }
 }
 
-VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, vf v, const float *up, int at, float *y,
-                                    int n)
+/* n lanes; a constant VL needs no mask. */
+VEC_INLINE vf matmul_finish_load(const float *p, int n)
 {
-    if (f->bias) v = v + vload_n(f->bias + at, n);
-    v = matmul_activate(f->activation, v);
+    return n == VL ? vload(p) : vload_n(p, n);
+}
+
+VEC_INLINE void matmul_finish_lanes(const struct matmul_finish *f, const enum matmul_activation activation,
+                                    vf v, const float *up, int at, float *y, int n)
+{
+    if (f->bias) v = v + matmul_finish_load(f->bias + at, n);
+    v = matmul_activate(activation, v);
     if (up) {
-        vf u = vload_n(up, n);
-        if (f->up_bias) u = u + vload_n(f->up_bias + at, n);
+        vf u = matmul_finish_load(up, n);
+        if (f->up_bias) u = u + matmul_finish_load(f->up_bias + at, n);
         v = v * u;
     }
     if (f->alpha != 1.0f) v = v * vset1(f->alpha);
-    if (f->accumulate) v = v + vload_n(y, n);
-    vstore_n(y, v, n);
+    if (f->accumulate) v = v + matmul_finish_load(y, n);
+    if (n == VL)
+        vstore(y, v);
+    else
+        vstore_n(y, v, n);
+}
+
+/* Whole groups of columns, the activation a constant: a tile's products wait for this on their way to memory.
+ */
+VEC_INLINE void matmul_finish_whole(const struct matmul_finish *f, const enum matmul_activation activation,
+                                    const float *out, const float *up, int rows, float *y, size_t stride)
+{
+    for (int r = 0; r < rows; r++, out += CPU_GROUP, y += stride) {
+        for (int c = 0; c < CPU_GROUP; c += VL)
+            matmul_finish_lanes(f, activation, vload(out + c), up ? up + c : NULL, c, y + c, VL);
+        if (up) up += CPU_GROUP;
+    }
 }
 
 static void VEC_NAME(matmul_finish)(const struct matmul_finish *f, const float *out, const float *up,
                                     int rows, int cols, float *y, size_t stride)
 {
+    if (cols == CPU_GROUP && f->activation == MATMUL_SILU && up) {
+        matmul_finish_whole(f, MATMUL_SILU, out, up, rows, y, stride);
+        return;
+    }
+    if (cols == CPU_GROUP && f->activation == MATMUL_LINEAR && !up) {
+        if (f->bias || f->alpha != 1.0f || f->accumulate) {
+            matmul_finish_whole(f, MATMUL_LINEAR, out, NULL, rows, y, stride);
+            return;
+        }
+        for (int r = 0; r < rows; r++, out += CPU_GROUP, y += stride)
+            for (int c = 0; c < CPU_GROUP; c += VL) vstore(y + c, vload(out + c));
+        return;
+    }
     for (int r = 0; r < rows; r++, out += CPU_GROUP, y += stride) {
         for (int c = 0; c < cols; c += VL) {
             int n = cols - c < VL ? cols - c : VL;
-            matmul_finish_lanes(f, vload(out + c), up ? up + c : NULL, c, y + c, n);
+            matmul_finish_lanes(f, f->activation, vload(out + c), up ? up + c : NULL, c, y + c, n);
         }
         if (up) up += CPU_GROUP;
     }

@@ -15,8 +15,9 @@ static inline bool matmul_is_float(const struct cpu_weight *w)
 }
 
 /* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r *
- * row bytes from the start, whatever its height. With two planes a row of x is two rows of an integer tile: a tile of H rows holds
- * the first planes in rows [0, H) and the second ones in [H, 2H), so that weights are unpacked once for both. */
+ * row bytes from the start, whatever its height. With two planes a row of x is two rows of an integer tile: a
+ * tile of H rows holds the first planes in rows [0, H) and the second ones in [H, 2H), so that weights are
+ * unpacked once for both. */
 struct matmul_acts {
     size_t int_row, float_row; /* bytes of a row (of one plane), 0: not needed */
     uint8_t *ints, *floats;
@@ -30,8 +31,8 @@ static inline int matmul_acts_height(const struct matmul_acts *a, int32_t rows_l
     return a->fine && a->int_row && height > MATMUL_TILE / 2 ? MATMUL_TILE / 2 : height;
 }
 
-/* Are two planes worth it? Yes where memory bounds the step anyway (few rows), and for a short prompt, which they delay by some
- * milliseconds. */
+/* Are two planes worth it? Yes where memory bounds the step anyway (few rows), and for a short prompt, which
+ * they delay by some milliseconds. */
 enum { MATMUL_FINE_ROWS = 4, MATMUL_FINE_PROMPT = 128 };
 static inline bool matmul_fine(bool deterministic, int32_t rows, int32_t seqs)
 {
@@ -57,19 +58,23 @@ static inline void matmul_acts_place(struct matmul_acts *a, void *memory, size_t
     a->floats = a->ints + 2 * rows * a->int_row;
 }
 
-/* Both planes, in pieces of columns that fit the stack: x is quantised to see what is left, then x and that together. */
-static inline void matmul_acts_two(const struct matmul_acts *a, const struct matmul_kernels *kernels, const float *x, size_t stride,
-                                   size_t row, int height, int32_t k)
+/* Both planes, in pieces of columns that fit the stack: x is quantised to see what is left, then x and that
+ * together. */
+static inline void matmul_acts_two(const struct matmul_acts *a, const struct matmul_kernels *kernels,
+                                   const float *x, size_t stride, size_t row, int height, int32_t k)
 {
     enum { PIECE = 256, BLOCK = 32 };
     float both[MATMUL_TILE * PIECE];
     _Alignas(MATMUL_ALIGN) uint8_t first[MATMUL_TILE / 2 * PIECE / BLOCK * MATMUL_ACT_BYTES];
     for (int32_t at = 0; at < k; at += PIECE) {
         int32_t n = ROSE_MIN(PIECE, k - at);
-        for (int h = 0; h < height; h++) memcpy(both + h * PIECE, x + (size_t)h * stride + at, (size_t)n * sizeof *both);
+        for (int h = 0; h < height; h++)
+            memcpy(both + h * PIECE, x + (size_t)h * stride + at, (size_t)n * sizeof *both);
         kernels->quantize(both, PIECE, height, n, first);
         kernels->residual(both, PIECE, height, n, first, both + height * PIECE, PIECE);
-        kernels->quantize(both, PIECE, 2 * height, n, a->ints + 2 * (row * a->int_row + (size_t)(at / BLOCK) * MATMUL_ACT_BYTES * (size_t)height));
+        kernels->quantize(
+            both, PIECE, 2 * height, n,
+            a->ints + 2 * (row * a->int_row + (size_t)(at / BLOCK) * MATMUL_ACT_BYTES * (size_t)height));
     }
 }
 
@@ -84,33 +89,33 @@ static inline void matmul_acts_tile(const struct matmul_acts *a, const struct ma
 }
 
 /* From how many rows on the bf16 path is the faster one: decoding a panel costs as much as multiplying about
- * 20 rows by vectors; BF16 weights need no decoding. */
-enum { MATMUL_AMX_FROM = 24, MATMUL_AMX_FROM_BF16 = 8 };
+ * 20 rows by vectors (16 rows on int8 tiles and the rest by vectors); BF16 weights need no decoding. */
+enum { MATMUL_AMX_FROM = 20, MATMUL_AMX_FROM_BF16 = 8 };
 static inline bool matmul_amx_pays(const struct cpu_weight *w, int32_t rows)
 {
     return rows >= (w->format->kernel == CPU_BF16 ? MATMUL_AMX_FROM_BF16 : MATMUL_AMX_FROM);
 }
 
-/* Bytes that matmul_expand needs for a weight: a group's scales as float32. */
+/* Bytes that matmul_scales may need for a weight: a group's scales as float32. */
 static inline size_t matmul_scale_bytes(const struct cpu_weight *w)
 {
     return matmul_is_float(w)
                ? 0
                : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(w->format) * sizeof(float);
 }
-static inline void matmul_expand(const struct matmul_kernels *kernels, const struct cpu_weight *w,
-                                 size_t group, float *scales)
+static inline const void *matmul_scales(const struct matmul_kernels *kernels, const struct cpu_weight *w,
+                                        size_t group, float *memory)
 {
-    if (matmul_is_float(w)) return;
+    if (matmul_is_float(w)) return NULL;
     const uint8_t *data = w->data + group * w->group_bytes;
     /* the stream goes on: what lies as far ahead as the products' own prefetches reach */
     for (size_t i = 0; i < w->codes_at; i += 64) __builtin_prefetch(data + MATMUL_PREFETCH + i);
-    kernels->expand_scales(w->format, data, cpu_weight_blocks(w), scales);
+    return kernels->scales(w->format, data, cpu_weight_blocks(w), memory);
 }
 
-/* out[height][16] = the tile at `row` times a group; scales as matmul_expand left them. */
+/* out[height][16] = the tile at `row` times a group; scales as matmul_scales returned them. */
 static inline void matmul_products(const struct matmul_acts *a, const struct matmul_kernels *kernels,
-                                   const struct cpu_weight *w, size_t group, const float *scales, size_t row,
+                                   const struct cpu_weight *w, size_t group, const void *scales, size_t row,
                                    int height, float *out)
 {
     const uint8_t *data = w->data + group * w->group_bytes;
@@ -120,7 +125,8 @@ static inline void matmul_products(const struct matmul_acts *a, const struct mat
     else if (!a->fine)
         kernels->dot(w->format, data + w->codes_at, scales, a->ints + row * a->int_row, height, blocks, out);
     else {
-        kernels->dot(w->format, data + w->codes_at, scales, a->ints + 2 * row * a->int_row, 2 * height, blocks, out);
+        kernels->dot(w->format, data + w->codes_at, scales, a->ints + 2 * row * a->int_row, 2 * height,
+                     blocks, out);
         for (int i = 0; i < height * CPU_GROUP; i++) out[i] += out[height * CPU_GROUP + i];
     }
 }

@@ -194,7 +194,7 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
     }
 }
 
-static void dot_portable(const struct cpu_format *f, const uint8_t *codes, const float *scales,
+static void dot_portable(const struct cpu_format *f, const uint8_t *codes, const void *scales,
                          const void *tile, int height, int blocks, float *out)
 {
 #define KERNEL(name, group, min) \
@@ -245,10 +245,18 @@ static void dot_float_portable(const struct cpu_format *f, const uint8_t *codes,
     }
 }
 
-static void residual_portable(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride)
+static void residual_portable(const float *x, size_t stride, int height, int32_t k, const void *tile,
+                              float *r, size_t r_stride)
 {
     matmul_residual_body(x, stride, height, k, tile, r, r_stride);
 }
 
-const struct matmul_kernels matmul_kernels_portable = {
-    quantize_portable, residual_portable, cpu_weight_expand_scales, dot_portable, dot_float_portable, matmul_finish_portable};
+static const void *scales_portable(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
+{
+    cpu_weight_expand_scales(f, src, blocks, dst);
+    return dst;
+}
+
+const struct matmul_kernels matmul_kernels_portable = {quantize_portable,  residual_portable,
+                                                       scales_portable,    dot_portable,
+                                                       dot_float_portable, matmul_finish_portable};

@@ -81,6 +81,19 @@ UNPACK_INLINE __m512 unpack_f32(const uint8_t *p)
     return _mm512_set1_ps(*(const float *)(const void *)p);
 }
 
+/* Do kernels read the scales as they are stored (f16[16] a record)? K4, K5 and K8 come with no others; the
+ * formats in blocks of 256 columns and MXFP4 have theirs expanded. */
+UNPACK_INLINE bool unpack_stored(const struct cpu_format *f)
+{
+    return f->scales == CPU_SCALES_D || f->scales == CPU_SCALES_DM;
+}
+/* The i-th 16 scales (or mins) of a block. */
+UNPACK_INLINE __m512 unpack_scale(const bool stored, const uint8_t *scales, const int i)
+{
+    return stored ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(scales + 32 * i)))
+                  : _mm512_loadu_ps(scales + 64 * i);
+}
+
 /* Offset correction of the integer sum: -sum << shift. */
 UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *nsum)
 {
@@ -97,10 +110,11 @@ UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *
 
 /* matmul_avx512.c: what AMX shares. */
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
-void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r, size_t r_stride);
-void matmul_expand_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
-void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const float *scales,
-                       const void *tile, int height, int blocks, float *out);
+void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
+                            size_t r_stride);
+const void *matmul_scales_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
+void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
+                       int height, int blocks, float *out);
 void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
                              int blocks, float *out);
 

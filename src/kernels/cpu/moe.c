@@ -197,7 +197,8 @@ static bool on_amx(const struct run *r, int e)
 /* Where an AMX expert's tiles begin: in the memory that its slots have in the other paths. */
 static inline uint8_t *amx_acts(const struct run *r, int e, const struct matmul_acts *acts)
 {
-    return acts->ints + (size_t)r->slot[e] * (acts->int_row ? (acts->fine ? 2 : 1) * acts->int_row : acts->float_row);
+    return acts->ints +
+           (size_t)r->slot[e] * (acts->int_row ? (acts->fine ? 2 : 1) * acts->int_row : acts->float_row);
 }
 
 /* One tile of an expert's activations, rows of x at stride, for the path that the expert takes. */
@@ -226,7 +227,8 @@ static void prepare(const struct run *r, bool hidden)
     for (int e = 0; e < p->experts; e++)
         for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
             int32_t left = r->begin[e + 1] - place;
-            int height = on_amx(r, e) ? ROSE_MIN(MATMUL_TILE, left) : matmul_acts_height(hidden ? &r->h : &r->x, left);
+            int height =
+                on_amx(r, e) ? ROSE_MIN(MATMUL_TILE, left) : matmul_acts_height(hidden ? &r->h : &r->x, left);
             if (turn == r->w->index) {
                 if (hidden)
                     prepare_tile(r, e, &r->h, r->hidden + (size_t)place * ffn, ffn, place, height,
@@ -294,7 +296,7 @@ static void run_amx(const struct run *r, int e, const struct matmul_acts *acts,
     struct amx_expert context = {r, e};
     matmul_amx_run(&(struct matmul_amx_job){weight, up, from, to, amx_acts(r, e, acts),
                                             r->begin[e + 1] - r->begin[e], r->scratch,
-                                            up ? amx_hidden : amx_down, &context});
+                                            up ? amx_hidden : amx_down, &context, NULL, 0});
 }
 #endif
 
@@ -313,13 +315,13 @@ static void gate_up(const struct run *r)
         }
 #endif
         for (size_t g = from; g < to; g++) {
-            matmul_expand(r->kernels, &p->gate[e], g, r->scales[0]);
-            matmul_expand(r->kernels, &p->up[e], g, r->scales[1]);
+            const void *gate = matmul_scales(r->kernels, &p->gate[e], g, r->scales[0]),
+                       *up = matmul_scales(r->kernels, &p->up[e], g, r->scales[1]);
             for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
                 int height = matmul_acts_height(&r->x, r->begin[e + 1] - place);
                 size_t slot = (size_t)(r->slot[e] + place - r->begin[e]);
-                matmul_products(&r->x, r->kernels, &p->gate[e], g, r->scales[0], slot, height, r->out[0]);
-                matmul_products(&r->x, r->kernels, &p->up[e], g, r->scales[1], slot, height, r->out[1]);
+                matmul_products(&r->x, r->kernels, &p->gate[e], g, gate, slot, height, r->out[0]);
+                matmul_products(&r->x, r->kernels, &p->up[e], g, up, slot, height, r->out[1]);
                 finish_hidden(r, e, g, place, height, r->out[0], r->out[1]);
                 place += height;
             }
@@ -346,10 +348,10 @@ static void down(const struct run *r)
         }
 #endif
         for (size_t g = from; g < to; g++) {
-            matmul_expand(r->kernels, &p->down[e], g, r->scales[0]);
+            const void *scales = matmul_scales(r->kernels, &p->down[e], g, r->scales[0]);
             for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
                 int height = matmul_acts_height(&r->h, r->begin[e + 1] - place);
-                matmul_products(&r->h, r->kernels, &p->down[e], g, r->scales[0],
+                matmul_products(&r->h, r->kernels, &p->down[e], g, scales,
                                 (size_t)(r->slot[e] + place - r->begin[e]), height, r->out[0]);
                 finish_down(r, e, g, place, height, r->out[0]);
                 place += height;
