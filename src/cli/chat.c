@@ -35,7 +35,7 @@ struct chat {
 
 static void add_message(struct strbuf *b, const char *role, struct str content)
 {
-    if (b->n) strbuf_addc(b, ',');
+    if (b->n && b->p[b->n - 1] == '}') strbuf_addc(b, ',');
     strbuf_printf(b, "{\"role\":\"%s\",\"content\":", role);
     json_add_str(b, content);
     strbuf_addc(b, '}');
@@ -67,9 +67,10 @@ static enum rose_status turn(struct chat *c, struct str text, struct rose_error 
     if (!cli_request(&r, biases, err)) return ROSE_INVALID;
     add_message(&c->messages, "user", text);
     strbuf_adds(&prompt, "{\"messages\":[");
-    size_t begin = prompt.n;
-    if (c->system.n) add_message(&prompt, "system", strbuf_str(&c->system));
-    if (prompt.n > begin) strbuf_addc(&prompt, ',');
+    if (c->system.n) {
+        add_message(&prompt, "system", strbuf_str(&c->system));
+        strbuf_addc(&prompt, ',');
+    }
     strbuf_add(&prompt, c->messages.p, c->messages.n);
     strbuf_adds(&prompt, "],\"add_generation_prompt\":true}");
     r.kind = ROSE_REQUEST_CHAT;

@@ -54,8 +54,8 @@ size_t cli_render_options(const struct option **options);
      "LAYOUT is written '(8,16):(16,1)', shape and strides, or '<3,4,3> (8,16):(16,1)' with a swizzle before it.\n", cli_kernels,                    \
      cli_kernels_options}
 
-#define CLI_MAN_COMMAND {"man", "", NULL, NULL, cli_man, cli_man_options}
-#define CLI_COMPLETION_COMMAND {"completion", "", NULL, NULL, cli_completion, cli_completion_options}
+#define CLI_MAN_COMMAND {"man", "", NULL, "The man page, of all commands: rose man | man -l -\n", cli_man, cli_man_options}
+#define CLI_COMPLETION_COMMAND {"completion", "", NULL, "Completion for bash: source <(rose completion)\n", cli_completion, cli_completion_options}
 
 #define CLI_TOKENIZE_COMMAND                                                                                                                         \
     {"tokenize", "MODEL [TEXT]", "Text to token ids, and back with --decode.", "Without a text, or with -, it is read from standard input.\n",       \

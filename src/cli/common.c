@@ -31,9 +31,12 @@ int cli_error(enum rose_status status, const struct rose_error *err)
     struct strbuf b = {0};
     const char *message = err->message[0] ? err->message : rose_status_name(status);
     bool named = !err->file[0] || strstr(message, err->file);
+    char column[32]; /* some messages say the place themselves */
+    snprintf(column, sizeof column, "column %d", err->column);
+    bool placed = err->line > 0 && strstr(message, column);
     strbuf_printf(&b, "rose: %s", message);
-    if (err->line > 0) strbuf_printf(&b, " (%s%sline %d, column %d)", named ? "" : err->file, named ? "" : ", ", err->line, err->column);
-    else if (err->offset > 0) strbuf_printf(&b, " (%s%sbyte %lld)", named ? "" : err->file, named ? "" : ", ", (long long)err->offset);
+    if (err->line > 0 && !placed) strbuf_printf(&b, " (%s%sline %d, column %d)", named ? "" : err->file, named ? "" : ", ", err->line, err->column);
+    else if (err->offset > 0 && !placed) strbuf_printf(&b, " (%s%sbyte %lld)", named ? "" : err->file, named ? "" : ", ", (long long)err->offset);
     else if (!named) strbuf_printf(&b, " (%s)", err->file);
     fprintf(stderr, "%s\n", b.p ? b.p : message);
     strbuf_free(&b);
@@ -47,7 +50,7 @@ int cli_usage(const struct cli_command *self, const char *fmt, ...)
     fputs("rose: ", stderr);
     vfprintf(stderr, fmt, args);
     va_end(args);
-    fprintf(stderr, "\nusage: rose %s [OPTIONS] %s\n       rose %s --help\n", self->name, self->arguments, self->name);
+    fprintf(stderr, "\nusage: rose %s%s%s\n       rose %s --help\n", self->name, *self->arguments ? " [OPTIONS] " : "", self->arguments, self->name);
     return CLI_USAGE;
 }
 
@@ -56,9 +59,10 @@ static void print_help(const struct cli_command *self)
     const struct option *options;
     size_t count = self->options(&options);
     struct strbuf text = {0};
-    strbuf_printf(&text, "usage: rose %s [OPTIONS] %s\n\n%s\n\n", self->name, self->arguments, self->summary);
+    strbuf_printf(&text, "usage: rose %s%s%s\n\n", self->name, *self->arguments ? " [OPTIONS] " : "", self->arguments);
+    if (self->summary) strbuf_printf(&text, "%s\n\n", self->summary);
     option_help(options, count, cli_columns(), &text);
-    if (self->details) strbuf_printf(&text, "\n%s", self->details);
+    if (self->details) strbuf_printf(&text, "%s%s", count ? "\n" : "", self->details);
     fwrite(text.p, 1, text.n, stdout);
     strbuf_free(&text);
 }
@@ -122,7 +126,7 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (s == ROSE_NOT_FOUND && cli_pull_offer(model)) s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (progress.shown) fprintf(stderr, "\r%60s\r", "");
-    if (s == ROSE_OK && !strcmp(c->log, "info") && !tokenizer_only) {
+    if (s == ROSE_OK && strcmp(c->log, "error") && !tokenizer_only) {
         struct rose_model_info i;
         rose_engine_info(out->engine, &i);
         fprintf(stderr, "rose: %s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s\n", i.name, i.architecture, i.weights_type,

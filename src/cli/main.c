@@ -29,7 +29,7 @@ static void print_help(FILE *to)
     fprintf(to, "Rose %s serves transformer models: on the terminal, over HTTP, as a library.\n\nusage: rose COMMAND [OPTIONS] ...\n\n", ROSE_VERSION);
     for (size_t i = 0; i < cli_commands_count; i++)
         if (cli_commands[i].summary) fprintf(to, "  %-10s %s\n", cli_commands[i].name, cli_commands[i].summary);
-    fputs("\nMODEL is a Hugging Face directory, a .gguf file, or ORG/NAME in the hub's cache.\n`rose COMMAND --help` says what a command takes.\n", to);
+    fputs("\nMODEL is a Hugging Face directory, a .gguf file, or ORG/NAME in the hub's cache.\n`rose COMMAND --help` says what a command takes, `rose --version` which Rose this is.\n", to);
 }
 
 static int dispatch(int argc, char **argv)

@@ -40,7 +40,7 @@ int cli_render_command(const struct cli_command *self, int argc, char **argv)
     if (!cli_parse(self, argc, argv, words, 2, &count, &status)) return status;
     int models = template_file ? 0 : 1;
     if (count < models) return cli_usage(self, "name a MODEL, or a template with --template FILE");
-    if (count > models + 1) return cli_usage(self, "unexpected argument \"%s\"", words[models + 1]);
+    if (count > models + 1) return cli_usage(self, "unexpected argument \"%s\"; --template FILE stands for MODEL", words[models + 1]);
     enum rose_status s = cli_read(count > models ? words[models] : "-", 256 << 20, &input, &err);
     if (s != ROSE_OK) return cli_error(s, &err);
     struct cli_engine e = {0};

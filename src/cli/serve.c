@@ -46,7 +46,7 @@ static const struct option options[] = {
     {"drain", 0, OPTION_NUMBER, NULL, "S", NULL, "30", 0, 86400, "seconds that requests have to end after SIGTERM", &o.drain},
     {.type = OPTION_GROUP, .help = "Logging:"},
     {"log-format", 0, OPTION_CHOICE, "ROSE_LOG_FORMAT", NULL, "plain|json", "plain", 0, 0, "how lines look", &o.log_format},
-    {"access-log", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a line a request (default on)", &o.access_log},
+    {"access-log", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a line a request (default on; --no-access-log: none)", &o.access_log},
     {"null-model", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "measure the server alone: a generator answers, no weights are read", &o.null_model},
     CLI_COMMON_OPTIONS,
 };

@@ -24,7 +24,7 @@ size_t cli_tokenize_options(const struct option **out)
     return ROSE_COUNT(options);
 }
 
-/* Numbers between anything that is no digit: "1 2 3", "[1, 2]", {"ids":[1,2]}. */
+/* "1 2 3", "[1, 2]" or {"ids":[1,2]}: numbers between spaces, JSON's punctuation and keys. */
 static enum rose_status parse_ids(struct str text, int32_t **ids, size_t *count, struct rose_error *err)
 {
     *ids = malloc((text.n / 2 + 1) * sizeof **ids);
@@ -32,7 +32,12 @@ static enum rose_status parse_ids(struct str text, int32_t **ids, size_t *count,
     if (!*ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < text.n;) {
         if (text.p[i] < '0' || text.p[i] > '9') {
-            if (text.p[i] == '-' || text.p[i] == '.') return status_set(err, ROSE_INVALID, "byte %zu: token ids are whole numbers from 0", i);
+            size_t quote = i;
+            if (text.p[i] == '"')
+                for (i++; i < text.n && text.p[i] != '"'; i++) {}
+            else if (!strchr(" \t\r\n,:[]{}", text.p[i]) || !text.p[i])
+                return status_set(err, ROSE_INVALID, "byte %zu: token ids are whole numbers from 0", i);
+            if (i == text.n) return status_set(err, ROSE_INVALID, "byte %zu: a '\"' without its end", quote);
             i++;
             continue;
         }

@@ -26,6 +26,8 @@ def help_of_everything():
         assert text.startswith(f"usage: rose {command} "), text
         equal(ok("help", command).text(), text)
         assert max(len(line) for line in text.splitlines()) <= 120, text
+    for command in ("man", "completion"):
+        assert ok(command, "--help").text().startswith(f"usage: rose {command}\n\n")
     equal(ok("--version").text().split()[0], "rose")
 
 
@@ -99,6 +101,7 @@ def tokenize_both_ways():
     special = ok("tokenize", MODEL, "<|im_start|>", "--json", "--parse-special").json()["ids"]
     assert len(plain) > 1 and special == [1], (plain, special)
     fails("tokenize", MODEL, "--decode", "99999999", says="99999999")
+    fails("tokenize", MODEL, "--decode", "1 x", says="byte 2")
 
 
 @case
@@ -171,6 +174,9 @@ def chats_keep_the_conversation():
     equal(said[0], said[1])
     name = ok("chat", MODEL, "-n", "24", input=b"My name is Zanzibar. Remember it.\nWhat is my name?\n").text()
     assert "Zanzibar" in name, name
+    pirate = ok("chat", MODEL, "-n", "8", "--system", "You are a pirate.", input=b"hi\n/system\nhi\n/system You are a pirate.\nhi\n").text().splitlines()
+    equal((len(pirate), pirate[0]), (3, pirate[2]))
+    assert pirate[0] != pirate[1], pirate
     help_text = ok("chat", MODEL, input=b"/help\n/nonsense\n/exit\nnever read\n").text()
     assert help_text.count("/clear") == 2 and "/nonsense" in help_text, help_text
 
