@@ -131,15 +131,15 @@ static void print(const struct rose_model_info *info, const char *device, const 
     printf("  first token  %10.1f ms\n  load         %10.1f ms\n  peak memory  %10.1f MiB\n", ttft * 1e3, info->load_seconds * 1e3, peak);
 }
 
-static void print_profile(const struct rose_device *device)
+static void print_profile(const struct rose_device *device, FILE *to)
 {
     struct rose_profile_entry e[64];
     size_t n = rose_device_profile_read(device, e, ROSE_COUNT(e));
     double all = 0;
     for (size_t i = 0; i < n; i++) all += e[i].seconds;
-    printf("  %-16s %8s %10s %6s %9s %9s\n", "launch", "calls", "ms", "%", "GB/s", "GOP/s");
+    fprintf(to, "  %-16s %8s %10s %6s %9s %9s\n", "launch", "calls", "ms", "%", "GB/s", "GOP/s");
     for (size_t i = 0; i < n; i++)
-        printf("  %-16s %8llu %10.2f %6.1f %9.1f %9.1f\n", e[i].name, (unsigned long long)e[i].calls, e[i].seconds * 1e3, 100 * e[i].seconds / all,
+        fprintf(to, "  %-16s %8llu %10.2f %6.1f %9.1f %9.1f\n", e[i].name, (unsigned long long)e[i].calls, e[i].seconds * 1e3, 100 * e[i].seconds / all,
                e[i].bytes / e[i].seconds / 1e9, e[i].operations / e[i].seconds / 1e9);
 }
 
@@ -158,7 +158,7 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
     }
     free(ids);
     if (s == ROSE_OK) print(&info, rose_device_name(e->device), rounds);
-    if (s == ROSE_OK && o.profile) print_profile(e->device);
+    if (s == ROSE_OK && o.profile) print_profile(e->device, o.json ? stderr : stdout);
     return s;
 }
 

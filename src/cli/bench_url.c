@@ -235,6 +235,9 @@ int cli_bench_url(const struct cli_command *self, int argc, char **argv)
     int count, status;
     o.ignore_eos = true;
     command.options = cli_bench_url_options;
+    command.arguments = "--url URL";
+    command.summary = "Throughput and latency of a server, Rose or any other with OpenAI's interface.";
+    command.details = "Without --rate C users ask again as soon as their answer is whole (closed loop).\n";
     if (!cli_parse(&command, argc, argv, rest, 1, &count, &status)) return status;
     if (count) return cli_usage(&command, "with --url there is no MODEL; use --model for one of the server's");
     arena_init(&a, 0);

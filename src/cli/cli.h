@@ -76,6 +76,8 @@ struct cli_engine {
 };
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err);
 void cli_close(struct cli_engine *e);
+/* What requests call a model: "dir/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1"; a name of the hub stays whole. Returns room. */
+const char *cli_model_name(const char *model, char *room, size_t bytes);
 /* Sampling options into a request. False: *err says which is wrong. `biases` has room for OPTION_LIST_MAX. */
 bool cli_request(struct rose_request *request, struct rose_logit_bias *biases, struct rose_error *err);
 

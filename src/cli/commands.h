@@ -68,7 +68,9 @@ size_t cli_render_options(const struct option **options);
      cli_render_command, cli_render_options}
 
 #define CLI_BENCH_COMMAND                                                                                                                            \
-    {"bench", "MODEL", "Throughput and latency of a model.", "Rates are totals over the batch. Prompts are random tokens, different in every round.\n", \
+    {"bench", "MODEL", "Throughput and latency of a model.",                                                                                         \
+     "Rates are totals over the batch. Prompts are random tokens, different in every round.\n"                                                       \
+     "A server is measured with --url; `rose bench --url URL --help` lists its options.\n",                                                          \
      cli_bench, cli_bench_options}
 
 #define CLI_SERVE_COMMAND                                                                                                                            \

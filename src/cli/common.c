@@ -135,6 +135,21 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     return s;
 }
 
+const char *cli_model_name(const char *model, char *room, size_t bytes)
+{
+    struct str s = str_of(model);
+    while (s.n > 1 && s.p[s.n - 1] == '/') s.n--;
+    bool is_path = s.p[0] == '/' || s.p[0] == '.' || s.p[0] == '~' || str_ends(s, STR(".gguf"));
+    if (str_ends(s, STR(".gguf"))) s.n -= 5;
+    for (size_t i = s.n; is_path && i-- > 0;)
+        if (s.p[i] == '/') {
+            s = (struct str){s.p + i + 1, s.n - i - 1};
+            break;
+        }
+    snprintf(room, bytes, "%.*s", (int)s.n, s.p);
+    return room;
+}
+
 void cli_close(struct cli_engine *e)
 {
     rose_engine_close(e->engine);

@@ -57,22 +57,6 @@ size_t cli_serve_options(const struct option **out)
     return ROSE_COUNT(options);
 }
 
-/* "dir/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1"; a name of the hub stays whole. */
-static const char *default_name(const char *model, char *room, size_t bytes)
-{
-    struct str s = str_of(model);
-    while (s.n > 1 && s.p[s.n - 1] == '/') s.n--;
-    bool is_path = s.p[0] == '/' || s.p[0] == '.' || s.p[0] == '~' || str_ends(s, STR(".gguf"));
-    if (str_ends(s, STR(".gguf"))) s.n -= 5;
-    for (size_t i = s.n; is_path && i-- > 0;)
-        if (s.p[i] == '/') {
-            s = (struct str){s.p + i + 1, s.n - i - 1};
-            break;
-        }
-    snprintf(room, bytes, "%.*s", (int)s.n, s.p);
-    return room;
-}
-
 static enum rose_status open_model(struct rose_device *device, const char *model, const char *template, struct rose_engine **out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
@@ -122,6 +106,7 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     if (!cli_parse(self, argc, argv, words, MAX_MODELS, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
     if (o.alias.count > count) return cli_usage(self, "there are more --alias than models");
+    if (!o.tls_cert != !o.tls_key) return cli_usage(self, "--tls-cert and --tls-key go together");
     fill(&server);
     server_block_signals(); /* before the engines' threads, which inherit the mask */
     struct rose_device_options d = {.kind = cli_common.device, .threads = o.null_model ? 1 : (int)cli_common.threads, .no_pin = cli_common.no_pin || o.null_model, .isa = cli_common.isa};
@@ -129,7 +114,7 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     if (cli_common.chat_template) s = cli_read(cli_common.chat_template, 4 << 20, &template, &err);
     if (s == ROSE_OK) s = rose_device_open(&d, &device, &err);
     for (; s == ROSE_OK && opened < count; opened += s == ROSE_OK) {
-        models[opened].name = opened < o.alias.count ? o.alias.items[opened] : default_name(words[opened], names[opened], sizeof names[opened]);
+        models[opened].name = opened < o.alias.count ? o.alias.items[opened] : cli_model_name(words[opened], names[opened], sizeof names[opened]);
         s = open_model(device, words[opened], template.p, &models[opened].engine, &err);
     }
     if (s == ROSE_OK) s = server_run(&server, models, count, rose_device_name(device), &err);
