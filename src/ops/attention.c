@@ -202,6 +202,7 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
                                  .kv_heads = h->kv_heads,
                                  .head_dim = h->head_dim,
                                  .value_dim = h->value_dim,
+                                 .cache_dtype = (int32_t)(op->bidirectional ? DTYPE_F32 : cache->dtype),
                                  .window = op->window,
                                  .bidirectional = op->bidirectional,
                                  .deterministic = op->deterministic,
@@ -226,7 +227,6 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
                     offsetof(struct attention_params, page_table));
         p.pool = cache->pool;
         p.page_bytes = (int64_t)cache->page_bytes;
-        p.cache_dtype = (int32_t)cache->dtype;
         p.page_tokens = cache->page_tokens;
         p.layer = op->group_layer;
         p.table_stride = step->table_stride;

@@ -11,7 +11,7 @@ struct setup {
     enum dtype dtype;
     int window;
     float softcap, scale;
-    bool sinks, alibi, bidirectional, deterministic;
+    bool sinks, alibi, bidirectional, deterministic, equal_keys;
     /* made by setup_make */
     float *k[MAX_SEQS], *v[MAX_SEQS];   /* all tokens, as the cache holds them before rounding */
     float *q[MAX_SEQS];                 /* all tokens */
@@ -54,6 +54,9 @@ static void setup_make(struct setup *s)
     for (int i = 0; i < s->seqs; i++) {
         size_t n = (size_t)s->length[i];
         s->k[i] = fixture_reals(n * (size_t)(s->kv_heads * s->d), 1.5f);
+        for (size_t t = 1; s->equal_keys && t < n; t++)
+            memcpy(s->k[i] + t * (size_t)(s->kv_heads * s->d), s->k[i],
+                   sizeof(float) * (size_t)(s->kv_heads * s->d));
         s->v[i] = fixture_reals(n * (size_t)(s->kv_heads * s->e), 1.0f);
         s->q[i] = fixture_reals(n * (size_t)(s->heads * s->d), 1.5f);
         enum dtype dtype = s->bidirectional ? DTYPE_F32 : s->dtype;
@@ -336,6 +339,17 @@ TEST(windows_caps_sinks)
     check_setup(s, "sinks and alibi");
 }
 
+/* Scores of tens of millions: the same for every key, so that rounding cannot choose one. */
+TEST(huge_scores)
+{
+    struct setup s = ragged;
+    s.equal_keys = true, s.scale = 3e6f;
+    for (int i = 0; i < 3; i++) {
+        s.dtype = (enum dtype[]){DTYPE_F32, DTYPE_F16, DTYPE_BF16}[i];
+        check_setup(s, "huge scores");
+    }
+}
+
 TEST(cache_dtypes)
 {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
@@ -517,6 +531,7 @@ TEST(errors_seen)
     CHECK(worst_seen[0] < 2e-6 && worst_seen[1] < 4e-3);
 }
 
-TEST_MAIN(CASE(ragged_batch), CASE(windows_caps_sinks), CASE(cache_dtypes), CASE(big_heads_and_groups),
-          CASE(long_decode_is_split), CASE(encoders), CASE(chunks_do_not_change_bits),
-          CASE(freed_pages_behind_the_window), CASE(wrong_calls_are_sentences), CASE(errors_seen))
+TEST_MAIN(CASE(ragged_batch), CASE(windows_caps_sinks), CASE(huge_scores), CASE(cache_dtypes),
+          CASE(big_heads_and_groups), CASE(long_decode_is_split), CASE(encoders),
+          CASE(chunks_do_not_change_bits), CASE(freed_pages_behind_the_window),
+          CASE(wrong_calls_are_sentences), CASE(errors_seen))

@@ -110,7 +110,7 @@ static void amx_pass(const struct attention_pass *p)
     const int32_t value_steps = (p->ld + 31) / 32 * (ATTENTION_TILE / 32);
     const int32_t buffer = ATTENTION_HALF_SUB * ATTENTION_TILE;
     struct half_growth growth;
-    half_growth_reset(&growth);
+    half_growth_begin(&growth, p);
     struct steps s = {.p = p, .values = -1, .scores = p->tile0};
     steps_run(&s, score_steps);
     for (int32_t j = p->tile0; j < p->tile1; j++) {

@@ -74,7 +74,7 @@ static void half_pass(const struct attention_pass *p)
 {
     int64_t block = (int64_t)p->d32 * KV_BLOCK;
     struct half_growth growth;
-    half_growth_reset(&growth);
+    half_growth_begin(&growth, p);
     for (int32_t j = p->tile0; j < p->tile1; j++) {
         int32_t b1 = (p->hi[p->rows - 1] - j * ATTENTION_TILE + KV_BLOCK - 1) / KV_BLOCK; /* the last row's */
         b1 = b1 < ATTENTION_TILE / KV_BLOCK ? b1 : ATTENTION_TILE / KV_BLOCK;

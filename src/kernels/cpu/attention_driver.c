@@ -149,15 +149,15 @@ static void row_sees(const struct walk *w, int32_t seq, int32_t i, int64_t *begi
 static int64_t seq_tiles(const struct walk *w, int32_t seq)
 {
     int32_t n = w->seq_rows[seq + 1] - w->seq_rows[seq];
-    return (n + w->tile_rows - 1) / w->tile_rows;
+    return n <= w->tile_rows ? n > 0 : (n + w->tile_rows - 1) / w->tile_rows;
 }
 
 static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
 {
-    int64_t units = (int64_t)w->p->kv_heads * w->parts, tile = index / units;
-    int32_t unit = (int32_t)(index % units), part = unit % w->parts;
+    int64_t units = (int64_t)w->p->kv_heads * w->parts, tile = index < units ? 0 : index / units;
+    int32_t unit = (int32_t)(index - tile * units), part = w->parts == 1 ? 0 : unit % w->parts;
     int32_t first = (int32_t)tile * w->tile_rows, n = w->seq_rows[seq + 1] - w->seq_rows[seq];
-    struct item it = {.seq = seq, .kv_head = unit / w->parts};
+    struct item it = {.seq = seq, .kv_head = w->parts == 1 ? unit : unit / w->parts};
     it.head0 = it.kv_head * w->group + part * w->part_heads;
     it.heads = ROSE_MIN(w->part_heads, w->group - part * w->part_heads);
     it.row0 = w->seq_rows[seq] + first;
@@ -173,6 +173,7 @@ static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
 static int64_t item_chunks(const struct item *it)
 {
     if (it->end <= it->begin) return 1;
+    if (it->end <= it->chunk) return 1;
     return (it->end - 1) / it->chunk - it->begin / it->chunk + 1;
 }
 
@@ -599,34 +600,45 @@ static int64_t items_of(struct walk *w, const struct worker *worker)
     }
 }
 
+/* Items one by one. Backwards: the last tiles of a prefill see the most tokens. */
+struct queue {
+    const struct walk *w;
+    struct worker *worker;
+    int64_t total, base; /* items; items of the sequences before seq */
+    int32_t seq;
+};
+
+static bool queue_take(struct queue *q, struct item *it)
+{
+    size_t begin, end;
+    if (!worker_next(q->worker, (size_t)q->total, 1, &begin, &end)) return false;
+    int64_t u = q->total - 1 - (int64_t)begin;
+    while (u < q->base) q->base -= seq_tiles(q->w, --q->seq) * q->w->p->kv_heads * q->w->parts;
+    *it = item_of(q->w, q->seq, u - q->base);
+    return true;
+}
+
 void attention_driver_run(const struct attention_kernels *kernels, const struct attention_params *p,
                           const struct extents *extents, struct worker *worker)
 {
     struct walk w = walk_of(kernels, p, extents->n[EXTENT_SEQS]);
     walk_scratch(&w, worker->scratch);
-    int64_t units = (int64_t)p->kv_heads * w.parts, total = items_of(&w, worker);
+    int64_t total = items_of(&w, worker);
     struct split split;
     if (split_wanted(&w, total, worker, &split)) {
         split_run(&w, &split, worker);
         return;
     }
-    /* Backwards: the last tiles of a prefill see the most tokens. `base`: items of the sequences before seq.
-     */
-    int32_t seq = w.seqs;
-    int64_t base = total;
-    size_t begin, end, grain = (size_t)total / (8 * (size_t)worker->count);
-    while (worker_next(worker, (size_t)total, ROSE_MAX(grain, 1), &begin, &end)) {
-        struct item it, next;
-        for (size_t i = begin; i <= end; i++, it = next) {
-            if (i < end) {
-                int64_t u = total - 1 - (int64_t)i;
-                while (u < base) base -= seq_tiles(&w, --seq) * units;
-                next = item_of(&w, seq, u - base);
-                if (!next.half && i > begin)
-                    tile_ask(&w, &next, next.begin / ATTENTION_TILE * ATTENTION_TILE);
-            }
-            if (i > begin) item_run(&w, &it);
+    struct queue queue = {&w, worker, total, total, w.seqs};
+    struct item it, next;
+    for (bool more = queue_take(&queue, &it); more; it = next) {
+        bool ahead = it.rows * it.heads <= ATTENTION_DIRECT_ROWS;
+        if (ahead) { /* short: while it runs the next one's memory comes nearer */
+            more = queue_take(&queue, &next);
+            if (more && !next.half) tile_ask(&w, &next, next.begin / ATTENTION_TILE * ATTENTION_TILE);
         }
+        item_run(&w, &it);
+        if (!ahead) more = queue_take(&queue, &next);
     }
 }
 

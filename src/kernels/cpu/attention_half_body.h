@@ -139,11 +139,17 @@ VEC_INLINE uint64_t half_seen(const struct attention_pass *p, int32_t r, int32_t
     return lo < hi ? ~0ull >> (ATTENTION_TILE - (hi - lo)) << lo & p->present[j] : 0;
 }
 
-/* What a row's maximum grew by; the results so far are scaled by it once they are complete (half_rescale). */
+/* What a row's maximum grew by; the results so far are scaled by it once they are complete (half_rescale).
+ * limit: maximum and slack; -inf where half_power cannot take the maximum: none yet, or huge. */
 struct half_growth {
-    float by[ATTENTION_HALF_SUB];
+    float by[ATTENTION_HALF_SUB], limit[ATTENTION_HALF_SUB];
     bool any;
 };
+
+VEC_INLINE float half_limit(float m)
+{
+    return fabsf(m) < 2097152.0f ? m + ATTENTION_SLACK : -INFINITY;
+}
 
 static __attribute__((noinline)) void half_follow(const struct attention_pass *p, int32_t r, float top,
                                                   struct half_growth *g)
@@ -156,6 +162,7 @@ static __attribute__((noinline)) void half_follow(const struct attention_pass *p
         g->by[r] = by[0], g->any = true;
     }
     p->maximum[r] = top;
+    g->limit[r] = half_limit(top);
 }
 
 static void half_growth_reset(struct half_growth *g)
@@ -174,6 +181,12 @@ VEC_INLINE void half_rescale(const struct attention_pass *p, struct half_growth 
             for (int32_t j = 0; j < p->ld; j += VL) vstore(acc + j, vload(acc + j) * vset1(g->by[r]));
     }
     half_growth_reset(g);
+}
+
+static void half_growth_begin(struct half_growth *g, const struct attention_pass *p)
+{
+    half_growth_reset(g);
+    for (int32_t r = 0; r < p->rows; r++) g->limit[r] = half_limit(p->maximum[r]);
 }
 
 enum half_kind {
@@ -202,17 +215,18 @@ VEC_INLINE void half_softmax_row(const struct attention_pass *p, int32_t j, int3
         }
         if (kind != HALF_PLAIN) x[i] = vsel((__mmask16)(seen >> (16 * i)), x[i], vset1(-INFINITY));
     }
-    vf high = vmax(vmax(x[0], x[1]), vmax(x[2], x[3]));
-    if (__builtin_expect(vbits(vlt(vset1(p->maximum[r] + ATTENTION_SLACK), high)) != 0, 0))
-        half_follow(p, r, ceilf(vhmax(high)), g);
-    float m = p->maximum[r];
-    if (__builtin_expect(!(fabsf(m) < 2097152.0f), 0)) { /* huge, or no key in sight yet */
-        if (m == -INFINITY) m = 0;
-        VEC_UNROLL
-        for (int i = 0; i < N; i++) x[i] = x[i] - vset1(m);
-        m = 0;
+    vf high = vmax(vmax(x[0], x[1]), vmax(x[2], x[3])), m = vset1(p->maximum[r]);
+    if (__builtin_expect(vbits(vlt(vset1(g->limit[r]), high)) != 0, 0)) {
+        float top = vhmax(high);
+        if (top > p->maximum[r] + ATTENTION_SLACK) half_follow(p, r, ceilf(top), g);
+        m = vset1(p->maximum[r]);
+        if (g->limit[r] == -INFINITY) { /* huge */
+            VEC_UNROLL
+            for (int i = 0; i < N; i++) x[i] = x[i] - m;
+            m = vset1(0);
+        }
     }
-    vf magic = vset1(12582912.0f - m), low = vset1(m - 120.0f);
+    vf magic = vset1(12582912.0f) - m, low = m - vset1(120.0f);
     VEC_UNROLL
     for (int i = 0; i < N; i++) {
         w[i] = half_power(x[i], magic, low);
