@@ -14,9 +14,10 @@ static int threads_of(const struct norm_shape *s, const struct device_info *d, i
     int threads = 1;
     while (threads < vectors && threads < 1024) threads *= 2;
     if (threads <= 8) return threads;
-    /* The rows fill every SM's threads several times: give each thread more. */
+    /* The rows fill every SM's threads several times: give each thread more. An SM holds 1024 threads of a
+     * vector each (their registers): beyond that a second wave would wait for the first. */
     int64_t filled = (int64_t)d->units * d->max_threads_per_unit;
-    int want = s->rows * threads >= filled * 2 ? 4 : s->rows * threads >= filled ? 2 : 1;
+    int want = s->rows * threads >= filled * 2 ? 4 : s->rows * threads > (int64_t)d->units * 1024 ? 2 : 1;
     while (want > 1 && threads > 8) threads /= 2, want /= 2;
     while ((vectors + threads - 1) / threads > MOST) threads *= 2;
     return threads;
@@ -98,7 +99,12 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
                  (double)s->cols * (s->weight + s->bias);
     out->ops = (s->kind == OP_NORM_RMS ? 4.0 : 6.0) * s->cols * (double)s->rows;
     bool token = s->out == ACT_OUT_E4M3_TOKEN || s->out == ACT_OUT_INT8_TOKEN;
-    plan_stream(out, d, (threads > 32 ? 0.25 : 0.12) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
+    /* One SM moves a row at 75 bytes/ns, with nothing else to do meanwhile; each reduction and its barrier
+     * cost 0.15 us. */
+    double row_us = (out->bytes / (double)(s->rows > 0 ? s->rows : 1) +
+                     (s->rows > 1 ? (double)s->cols * (s->weight + s->bias) : 0)) /
+                    75e3;
+    plan_stream(out, d, row_us + (threads > 32 ? 0.15 : 0.1) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
     return ROSE_OK;
 }
 

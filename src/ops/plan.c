@@ -57,9 +57,9 @@ int plan_vector(const struct device_info *d, int64_t bytes)
 void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
 {
     double rate = d->bandwidth > 0 ? d->bandwidth : 1e12;
-    double far = 0.6 + p->bytes / (0.875 * rate) * 1e6, near = p->bytes / (0.52 * rate) * 1e6;
+    double far = 0.5 + p->bytes / (0.885 * rate) * 1e6, near = p->bytes / (1.25 * rate) * 1e6;
     p->limit_us = p->bytes / (0.875 * rate) * 1e6;
-    p->predicted_us = 1.15 + extra_us + (p->bytes < (double)d->l2_bytes && near < far ? near : far);
+    p->predicted_us = 0.9 + extra_us + (p->bytes < (double)d->l2_bytes / 8 && near < far ? near : far);
 }
 
 void plan_print(const struct plan *p, struct strbuf *out)
