@@ -79,7 +79,10 @@ static bool read_number(const struct field *f, const char *name, const struct js
 {
     bool whole = f->kind == FIELD_INT;
     if (v->type != JSON_NUMBER) return wrong_type(e, name, whole ? "an integer" : "a number", v);
-    if (!(v->number >= f->low && v->number <= f->high)) return api_error_field(e, name, "%s must lie between %g and %g", name, f->low, f->high);
+    if (!(v->number >= f->low && v->number <= f->high)) {
+        int digits = whole ? 10 : 6;
+        return api_error_field(e, name, "%s must lie between %.*g and %.*g", name, digits, f->low, digits, f->high);
+    }
     int64_t i = json_int(v, INT64_MIN);
     if (whole && i == INT64_MIN) return api_error_field(e, name, "%s must be an integer", name);
     if (whole) *(int *)to = (int)i;

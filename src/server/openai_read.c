@@ -119,6 +119,7 @@ static bool read_stream_options(void *target, const struct json *v, struct arena
     static const struct field table[] = {{"include_usage", FIELD_BOOL, AT(include_usage), 0, 0, NULL, NULL},
                                          {"include_obfuscation", FIELD_IGNORE, 0, 0, 0, NULL, NULL},
                                          {"continuous_usage_stats", FIELD_NEUTRAL, 0, 0, 0, "usage comes once, with the last chunk", NULL}};
+    if (v->type != JSON_OBJECT) return api_error_field(e, "stream_options", "stream_options must be an object");
     ((struct api_request *)target)->stream_options = v;
     return fields_read(table, ROSE_COUNT(table), "stream_options.", v, target, arena, e);
 }

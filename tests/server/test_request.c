@@ -120,6 +120,7 @@ TEST(refusals_name_the_field)
         {"{}", "messages"}, {"{\"messages\":[]}", "messages"}, {"{" HI ",\"x\":1}", "x"}, {"{" HI ",\"stop\":[\"\"]}", "stop"}, {"{" HI ",\"n\":0}", "n"},
         {"{" HI ",\"tools\":[{}]}", "tools"}, {"{" HI ",\"response_format\":{\"type\":\"json_object\"}}", "response_format"}, {"{" HI ",\"temperature\":\"1\"}", "temperature"},
         {"{" HI ",\"logit_bias\":{\"a\":1}}", "logit_bias"}, {"{" HI ",\"top_logprobs\":2}", "top_logprobs"}, {"{" HI ",\"stream_options\":{}}", "stream_options"},
+        {"{" HI ",\"stream\":true,\"stream_options\":5}", "stream_options"},
         {"{" HI ",\"max_tokens\":0}", "max_tokens"}, {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}", "messages[0].content"}, {"[]", ""}};
     struct api_request r;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
