@@ -193,7 +193,9 @@ enum rose_status cli_read(const char *path, size_t limit, struct strbuf *out, st
     if (!f) return status_at(err, ROSE_IO, path, -1, "cannot open %s: %s", path, strerror(errno));
     *out = (struct strbuf){.limit = limit};
     char piece[65536];
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+    if (standard && !cli_common.quiet && cli_is_terminal(STDIN_FILENO) && cli_is_terminal(STDERR_FILENO)) fputs("rose: reading from the terminal; Ctrl-D ends it\n", stderr);
+    /* A terminal's end is no lasting one: after it another fread would wait for a second Ctrl-D. */
+    for (size_t n; !feof(f) && (n = fread(piece, 1, sizeof piece, f)) > 0;)
         if (!strbuf_add(out, piece, n)) break;
     bool bad = ferror(f);
     if (!standard) fclose(f);

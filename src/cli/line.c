@@ -39,10 +39,12 @@ struct line_editor {
 };
 
 static volatile sig_atomic_t interrupts;
+/* Ctrl-C between the prompt and read() would leave read() waiting: a second signal, the alarm's, ends it then. */
 static void on_interrupt(int signal)
 {
-    (void)signal;
+    if (signal != SIGINT) return;
     interrupts++;
+    alarm(1);
 }
 
 #ifdef ROSE_HAVE_EDIT
@@ -133,12 +135,15 @@ static ssize_t next(struct line_editor *l)
 
 const char *line_read(struct line_editor *l, const char *prompt, bool *interrupted)
 {
-    struct sigaction act = {.sa_handler = on_interrupt}, before; /* no SA_RESTART: reading ends */
+    struct sigaction act = {.sa_handler = on_interrupt}, before, alarm_before; /* no SA_RESTART: reading ends */
     l->prompt = prompt;
     interrupts = 0;
+    sigaction(SIGALRM, &act, &alarm_before);
     sigaction(SIGINT, &act, &before);
     ssize_t n = next(l);
     sigaction(SIGINT, &before, NULL);
+    alarm(0);
+    sigaction(SIGALRM, &alarm_before, NULL);
     *interrupted = interrupts != 0;
     if (*interrupted) {
         clearerr(stdin);

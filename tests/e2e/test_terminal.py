@@ -56,6 +56,14 @@ class Terminal:
 
 
 @case
+def a_prompt_typed_at_the_terminal():
+    with Terminal("run", MODEL, "-n", "3") as t:
+        t.expect("Ctrl-D")
+        t.type("Hi\n\x04")  # once
+        t.end(0)
+
+
+@case
 def a_conversation():
     with directory() as d, Terminal("chat", MODEL, "-n", "12", env={"XDG_CACHE_HOME": d}) as t:
         t.expect("/help lists commands")
