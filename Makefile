@@ -121,7 +121,9 @@ $(BUILD)/librose.so: $(call libraries,$(LIB_DIRS))
 	$(CC) $(LDFLAGS) -shared -Wl,-soname,librose.so.$(SOVERSION) -Wl,--no-undefined -o $@ -Wl,--whole-archive $^ -Wl,--no-whole-archive $(LIB_LIBS)
 	ln -sf librose.so $(BUILD)/librose.so.$(SOVERSION)
 
-$(BUILD)/rose.pc: Makefile include/rose.h
+# PREFIX is in it, so it is written every time.
+.PHONY: $(BUILD)/rose.pc
+$(BUILD)/rose.pc:
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: rose' 'Description: serving engine for transformer models' 'Version: $(VERSION)' \
 	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lrose' 'Libs.private: $(LIB_LIBS)' > $@
