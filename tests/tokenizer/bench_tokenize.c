@@ -1,5 +1,5 @@
 /* Tokenising speed of a tokenizer.json on a file, one thread: `bench_tokenize TOKENIZER_JSON FILE [ROUNDS]`
- * prints one JSON object with the best round, for bench/peers/tokenize.py to put beside Hugging Face
+ * prints one JSON object with the best round, for bench/peers/tokenizing.py to put beside Hugging Face
  * `tokenizers`. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
