@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tokenising, one thread: Rose beside Hugging Face `tokenizers`, the same tokenizer and text, interleaved, best of the rounds.
 
-    tokenize.py BENCH_TOKENIZE TOKENIZER_JSON FILE [ROUNDS]
+    tokenizing.py BENCH_TOKENIZE TOKENIZER_JSON FILE [ROUNDS]
 
 BENCH_TOKENIZE is the built tests/tokenizer/bench_tokenize.c. The ids must be equal, or it says so and fails. One JSON object."""
 import json
