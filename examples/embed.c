@@ -1,4 +1,4 @@
-/* Rose in another program: one streamed answer.  cc embed.c $(pkg-config --cflags --libs rose) && ./a.out MODEL "question" */
+/* Rose in another program: one streamed continuation of a text.  cc embed.c $(pkg-config --cflags --libs rose) && ./a.out MODEL "text" */
 #include <rose.h>
 #include <stdio.h>
 #include <string.h>

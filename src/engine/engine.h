@@ -87,7 +87,7 @@ struct engine {
     struct request *live; /* list of requests with open sequences */
     struct sched_seq *plan; /* [max_sequences * 2] */
     struct sequence **planned;
-    int32_t *order, *scratch_nodes;
+    int32_t *order;
     int32_t plan_capacity;
     uint64_t arrivals;
     /* the way in */

@@ -202,10 +202,12 @@ bool step_submit(struct engine *e)
     if (plan.preempted && e->submitted > e->collected) return false; /* tokens in flight must be known before they can be computed again */
     struct rose_error err = {0};
     for (int32_t i = 0; i < n; i++)
-        if (e->plan[i].preempted) {
-            sequence_requeue(e, e->planned[i]);
-            e->counters.stats.preemptions++;
-        }
+        if (e->plan[i].preempted) sequence_requeue(e, e->planned[i]);
+    if (plan.preempted) {
+        pthread_mutex_lock(&e->counters.lock); /* engine_stats reads it from other threads */
+        e->counters.stats.preemptions += (uint64_t)plan.preempted;
+        pthread_mutex_unlock(&e->counters.lock);
+    }
     struct step *step = &e->steps[e->submitted % (uint64_t)e->options.depth];
     struct batch b;
     begin_step(e, step, &b);

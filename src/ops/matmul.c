@@ -61,7 +61,7 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
 {
     struct pack_job job = {.dtype = source->dtype, .source = source->data, .memory = memory};
     if (device->info.kind != DEVICE_CPU)
-        return status_set(err, ROSE_UNSUPPORTED, "weights of this device have no packed form here");
+        return status_set(err, ROSE_UNSUPPORTED, "whole models do not run on CUDA devices yet (their kernels do, see docs/status.md): use --device cpu");
     if (!packed_form(source, &job.weight)) {
         if (!cpu_format(source->dtype))
             return status_set(
