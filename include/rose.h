@@ -111,6 +111,29 @@ struct rose_model_info {
     int bos;                                  /* -1: none */
     int max_sequences, step_tokens;
     double load_seconds;
+    /* What it answers besides, or instead of, text. */
+    unsigned tasks;                           /* ROSE_CAN_* bits */
+    int embedding_size;                       /* values of an embedding before `dimensions`; 0 when it embeds nothing */
+    int longest_input;                        /* tokens of one text (or pair), special tokens included */
+    const char *pooling;                      /* "cls", "mean", "last", "weighted_mean", "max", "none"; NULL when it embeds nothing */
+    bool normalized;                          /* embeddings have length 1 unless the request says otherwise */
+    const char *similarity;                   /* how its embeddings are compared: "cosine" (or NULL: nothing said), "dot", "euclidean", "manhattan" */
+    const char *const *labels;                /* [labels_count] in the order of the values; "LABEL_0" where the model names none */
+    int labels_count;                         /* 0 when it classifies nothing */
+    const char *problem_type;                 /* "single_label_classification" (softmax), "multi_label_classification" (sigmoid), "regression" (raw); NULL */
+    const char *const *prompts;               /* [prompts_count] names that rose_request.prompt_name takes */
+    const char *const *prompt_texts;          /* [prompts_count] what each puts before a text */
+    int prompts_count;
+    const char *default_prompt;               /* the one used when a request names none; NULL: no prompt */
+};
+/* Bits of rose_model_info.tasks. */
+enum {
+    ROSE_CAN_GENERATE = 1,
+    ROSE_CAN_EMBED = 2,
+    ROSE_CAN_SPARSE = 4,          /* embed with `sparse` */
+    ROSE_CAN_CLASSIFY = 8,        /* labels of a text or a pair */
+    ROSE_CAN_CLASSIFY_TOKENS = 16, /* labels of every token (classify answers with one row a token) */
+    ROSE_CAN_SCORE = 32,          /* one relevance score for a query and a document */
 };
 void rose_engine_info(const struct rose_engine *engine, struct rose_model_info *out);
 
@@ -156,6 +179,27 @@ enum rose_request_kind {
     ROSE_REQUEST_TOKENS, /* token ids as they are */
 };
 
+enum rose_task {
+    ROSE_TASK_GENERATE, /* text: the events of rose_event_kind */
+    /* The others are answered by the final event alone: values, rows, cols, value_ids. */
+    ROSE_TASK_EMBED,    /* TEXT or TOKENS -> values[1, embedding_size], or one row a token (pooling NONE), or sparse weights */
+    ROSE_TASK_CLASSIFY, /* one text or a pair -> values[1, labels_count]; token classifiers -> one row a token */
+    ROSE_TASK_SCORE,    /* query (prompt) and document (pair) -> values[1, 1], higher is more relevant */
+};
+
+enum rose_pooling {
+    ROSE_POOL_MODEL, /* what the model's own files say */
+    ROSE_POOL_CLS, ROSE_POOL_MEAN, ROSE_POOL_LAST, ROSE_POOL_WEIGHTED_MEAN, ROSE_POOL_MAX,
+    ROSE_POOL_NONE,  /* a row for every token, special tokens included; value_ids are the tokens */
+};
+enum rose_switch { ROSE_DEFAULT, ROSE_ON, ROSE_OFF }; /* what the model does, or yes, or no */
+/* An input longer than the model (or truncate_tokens) takes: refused with ROSE_LIMIT that names the limit, or shortened. Special tokens stay. */
+enum rose_truncate {
+    ROSE_TRUNCATE_NONE,
+    ROSE_TRUNCATE_LEFT,  /* the beginning is cut off */
+    ROSE_TRUNCATE_RIGHT, /* the end is cut off; of a pair the longer text's (longest first) */
+};
+
 struct rose_logit_bias {
     int32_t id;
     float bias; /* added to the logit */
@@ -198,6 +242,22 @@ struct rose_request {
     const char *cache_salt;      /* requests share prefixes only within a salt; NULL: "" */
     uint64_t user;               /* comes back with every event */
     int choices;                 /* n: how many answers, sharing one prompt; 0 means 1. Events carry the choice's index. */
+    /* EMBED, CLASSIFY, SCORE. One request is one text (or pair): a call with many submits many. The fields of sampling do not count;
+     * priority, deadline_ms and user do. Of equal priority, requests with the same `group` (one caller's batch) take turns with those of other
+     * groups, so that a batch of thousands starves nobody. */
+    enum rose_task task;
+    const char *pair;            /* SCORE: the document; CLASSIFY: the second text, NULL: none */
+    size_t pair_bytes;
+    const char *prompt_name;     /* EMBED: a name of rose_model_info.prompts; NULL: the model's default; "": none */
+    const char *instruction;     /* SCORE with a model whose template has one (Qwen3-Reranker): what is looked for; NULL: the template's own */
+    enum rose_pooling pooling;
+    int dimensions;              /* EMBED: keep so many leading values (Matryoshka, Kusupati et al. 2022), before normalising; 0: all */
+    enum rose_switch normalize;  /* EMBED: to length 1 */
+    enum rose_switch activation; /* CLASSIFY, SCORE: OFF gives raw logits, ON the sigmoid or softmax of the problem type */
+    bool sparse;                 /* EMBED: token weights of the lexical head: values[1, cols] beside value_ids[cols], ids ascending */
+    enum rose_truncate truncate;
+    int truncate_tokens;         /* with truncate: at most so many tokens; 0: the model's longest input */
+    uint64_t group;              /* 0: a batch of its own */
 };
 /* A request with every field at its neutral value (max_tokens -1, logprobs -1, penalties off, greedy). */
 void rose_request_init(struct rose_request *request);
@@ -244,6 +304,10 @@ struct rose_event {
     enum rose_status status; /* FINAL: why, when finish is ERROR */
     const char *message;
     double queued_s, prefill_s, decode_s; /* FINAL */
+    /* FINAL of EMBED, CLASSIFY, SCORE with finish STOP: float32, row-major */
+    const float *values;         /* [rows, cols] */
+    int rows, cols;
+    const int32_t *value_ids;    /* sparse: [cols], the token of each weight; a row a token: [rows], the token of each row; else NULL */
 };
 
 /* Fill up to n events; waits up to timeout_ms (-1: for ever, 0: not at all) for the first one. Returns how many. */

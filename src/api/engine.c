@@ -112,6 +112,8 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
     const struct model_config *c = &e->model->config;
     i->architecture = c->arch->name;
     i->parameters = e->model->parameters;
+    i->tasks = ROSE_CAN_GENERATE;
+    i->longest_input = e->engine->options.context;
     i->context = e->engine->options.context;
     i->model_context = c->context;
     i->vocabulary = c->vocabulary;
@@ -190,6 +192,7 @@ void rose_request_init(struct rose_request *r)
 enum rose_status rose_submit(struct rose_engine *e, const struct rose_request *r, uint64_t *id, struct rose_error *err)
 {
     if (!e->engine) return status_set(err, ROSE_UNSUPPORTED, "the engine was opened for tokenising only");
+    if (r->task != ROSE_TASK_GENERATE) return status_set(err, ROSE_UNSUPPORTED, "this model generates text: it neither embeds, classifies nor scores");
     struct token_ids ids = {0};
     enum rose_status s = ROSE_OK;
     /* A prompt far beyond the context need not be tokenised to its end to be refused. */
