@@ -289,6 +289,7 @@ enum rose_status device_cuda_open(const struct device_options *options, struct d
         .wait = cuda_wait,
         .program_ready = cuda_launch_program_ready,
         .program_gone = cuda_launch_program_gone,
+        .prepare = cuda_launch_prepare,
     };
     struct cuda_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");

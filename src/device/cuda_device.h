@@ -62,6 +62,8 @@ enum rose_status cuda_flown(struct cuda_device *d, const char *name, struct rose
 /* Vtable entries that cuda_launch.c implements. */
 enum rose_status cuda_launch_submit(struct device *device, struct program *program,
                                     const struct extents *extents, struct rose_error *err);
+enum rose_status cuda_launch_prepare(struct device *device, struct program *program,
+                                     const struct extents *extents, struct rose_error *err);
 enum rose_status cuda_launch_program_ready(struct device *device, struct program *program,
                                            struct rose_error *err);
 void cuda_launch_program_gone(struct device *device, struct program *program);

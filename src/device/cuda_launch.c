@@ -226,7 +226,7 @@ enum rose_status cuda_launch(struct device *device, const struct program_launch 
  * The first time a program runs with some extents its launches go to the stream one by one (3.7 us each); the
  * second time they are captured into a graph (0.55 us a node), which all later runs with these extents
  * replay. Pointers in the params are fixed when the program is finished, so the extents alone decide what a
- * graph does. */
+ * graph does. Eager programs never become graphs by running; device_prepare makes one beforehand. */
 
 struct graph_slot {
     struct extents extents;
@@ -376,6 +376,15 @@ static enum rose_status launch_graph(struct cuda_device *d, cu_graph_exec exec, 
     return ROSE_OK;
 }
 
+static enum rose_status fill_slot(struct cuda_device *d, const struct program *program, const struct extents *extents,
+                                  struct graph_slot *slot, struct rose_error *err)
+{
+    slot->extents = (struct extents){.n = {-1}};
+    ROSE_TRY(make_exec(d, &(struct capture){.program = program, .extents = extents}, &slot->exec, err));
+    slot->extents = *extents;
+    return ROSE_OK;
+}
+
 enum rose_status cuda_launch_submit(struct device *device, struct program *program,
                                     const struct extents *extents, struct rose_error *err)
 {
@@ -387,14 +396,25 @@ enum rose_status cuda_launch_submit(struct device *device, struct program *progr
     /* A graph cannot stop after each kernel. */
     if (d->debug_sync || program->count < 2) return launch_all(d, program, extents, false, err);
     struct graph_slot *slot = find_slot(g, extents, &have);
-    if (!have && !seen_before(g, extents)) return launch_all(d, program, extents, false, err);
-    if (!have) {
-        slot->extents = (struct extents){.n = {-1}};
-        ROSE_TRY(make_exec(d, &(struct capture){.program = program, .extents = extents}, &slot->exec, err));
-        slot->extents = *extents;
-    }
+    if (!have && (program->eager || !seen_before(g, extents))) return launch_all(d, program, extents, false, err);
+    if (!have) ROSE_TRY(fill_slot(d, program, extents, slot, err));
     slot->used = ++g->runs;
     return launch_graph(d, slot->exec, program, extents, err);
+}
+
+enum rose_status cuda_launch_prepare(struct device *device, struct program *program, const struct extents *extents,
+                                     struct rose_error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    struct program_graphs *g = program->backend;
+    bool have;
+    ROSE_TRY(cuda_enter(d, err));
+    if (!g) return status_set(err, ROSE_INTERNAL, "a program was prepared before it was finished");
+    if (d->debug_sync || program->count < 2) return ROSE_OK;
+    struct graph_slot *slot = find_slot(g, extents, &have);
+    if (!have) ROSE_TRY(fill_slot(d, program, extents, slot, err));
+    slot->used = ++g->runs;
+    return ROSE_OK;
 }
 
 /* ---- timing ---- */

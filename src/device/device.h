@@ -60,6 +60,7 @@ struct device_vtable {
     enum rose_status (*wait)(struct device *device, struct device_event *event, struct rose_error *err);
     enum rose_status (*program_ready)(struct device *device, struct program *program, struct rose_error *err);
     void (*program_gone)(struct device *device, struct program *program);
+    enum rose_status (*prepare)(struct device *device, struct program *program, const struct extents *extents, struct rose_error *err); /* NULL: nothing to do */
 };
 
 /* Implementations put this first in their own struct. */
@@ -113,6 +114,11 @@ static inline enum rose_status device_copy(struct device *d, void *dst, const vo
 static inline enum rose_status device_submit(struct device *d, struct program *p, const struct extents *e, struct rose_error *err)
 {
     return d->vtable->submit(d, p, e, err);
+}
+/* Before the loop: what makes later submits with exactly these extents cheap (CUDA: a graph, captured and uploaded). */
+static inline enum rose_status device_prepare(struct device *d, struct program *p, const struct extents *e, struct rose_error *err)
+{
+    return d->vtable->prepare ? d->vtable->prepare(d, p, e, err) : ROSE_OK;
 }
 /* Mark the current end of the queue; wait until all before the mark has run (event NULL: everything). */
 static inline enum rose_status device_record(struct device *d, struct device_event *event, struct rose_error *err)

@@ -21,6 +21,12 @@ void program_close(struct program *p)
 {
     if (!p) return;
     if (p->device->vtable->program_gone) p->device->vtable->program_gone(p->device, p);
+    while (p->zeroed) {
+        struct program_zeroed *z = p->zeroed;
+        p->zeroed = z->next;
+        device_free(p->device, z->base, z->bytes, DEVICE_MEMORY_LOCAL);
+        free(z);
+    }
     if (!p->shared_memory) device_free(p->device, p->memory, p->memory_bytes, DEVICE_MEMORY_LOCAL);
     free(p->entries);
     free(p->buffers);
@@ -59,6 +65,36 @@ program_buffer_id program_buffer(struct program *p, const char *name, size_t byt
 program_buffer_id program_external(struct program *p, const char *name, void *address, size_t bytes)
 {
     return add_buffer(p, (struct program_buffer_info){.name = name, .bytes = bytes, .address = address, .external = true});
+}
+
+static struct program_zeroed *more_zeroed(struct program *p, size_t bytes)
+{
+    struct program_zeroed *z = calloc(1, sizeof *z);
+    void *zeros = calloc(1, bytes);
+    if (z) *z = (struct program_zeroed){.next = p->zeroed, .bytes = bytes, .base = device_alloc(p->device, bytes, DEVICE_MEMORY_LOCAL, NULL)};
+    bool ok = z && zeros && z->base && device_copy(p->device, z->base, zeros, bytes, NULL) == ROSE_OK && device_wait(p->device, NULL, NULL) == ROSE_OK;
+    free(zeros);
+    if (!ok) {
+        if (z && z->base) device_free(p->device, z->base, bytes, DEVICE_MEMORY_LOCAL);
+        free(z);
+        return NULL;
+    }
+    return p->zeroed = z;
+}
+
+program_buffer_id program_counters(struct program *p, const char *name, size_t bytes)
+{
+    enum { PIECE = 64 << 10 };
+    if (p->draft) return program_external(p, name, NULL, bytes);
+    size_t need = size_round_up(bytes, PLACE_ALIGN);
+    struct program_zeroed *z = p->zeroed;
+    if (!z || z->bytes - z->used < need) z = more_zeroed(p, need > PIECE ? need : PIECE);
+    if (!z) {
+        p->failed = true;
+        return 0;
+    }
+    z->used += need;
+    return program_external(p, name, z->base + z->used - need, bytes);
 }
 
 void program_keep(struct program *p, program_buffer_id buffer)

@@ -80,10 +80,13 @@ struct program {
     struct program_buffer_info *buffers; /* [0] is unused */
     int buffers_count, buffers_capacity;
     void *memory; /* where the internal buffers live */
+    struct program_zeroed { struct program_zeroed *next; char *base; size_t used, bytes; } *zeroed;
     size_t memory_bytes;
     bool shared_memory; /* memory belongs to somebody else */
     bool failed;  /* out of memory while recording; finish reports it */
     struct extents expect; /* what the plans of its launches are made for (any extents run); 0: 1 */
+    bool draft;   /* recorded only to learn which kernels it needs: nothing is compiled, and it is never finished */
+    bool eager;   /* CUDA: runs launch by launch; graphs come from device_prepare alone */
     void *backend; /* the device's own (a CUDA graph) */
 };
 
@@ -94,6 +97,9 @@ void program_close(struct program *program);
 program_buffer_id program_buffer(struct program *program, const char *name, size_t bytes);
 /* Memory that exists already (step inputs, cache pool, logits). */
 program_buffer_id program_external(struct program *program, const char *name, void *address, size_t bytes);
+/* Device memory that is zero when the program is finished and stays its own from run to run (barrier counters, tickets). 0 with the
+ * program failed when there is none. */
+program_buffer_id program_counters(struct program *program, const char *name, size_t bytes);
 /* Keep a buffer's contents until the next run. */
 void program_keep(struct program *program, program_buffer_id buffer);
 

@@ -106,13 +106,8 @@ enum rose_status plan_request(const struct plan *p, struct jit *jit, const char 
     return jit_request(jit, p->kernel, arch, constants, p->count, out, err);
 }
 
-enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct device *device, enum extent rows,
-                             struct program_launch *out, struct rose_error *err)
+static void geometry(const struct plan *p, enum extent rows, struct program_launch *out)
 {
-    const struct jit_kernel *kernel = NULL;
-    ROSE_TRY(plan_request(p, jit, device->info.arch, &kernel, err));
-    if (jit_info(kernel).origin == JIT_NOT_READY) ROSE_TRY(jit_compile_all(jit, err));
-    ROSE_TRY(jit_function(kernel, device, NULL, &out->kernel, err));
     out->block[0] = p->block, out->block[1] = out->block[2] = 1;
     out->shared_bytes = p->shared_bytes;
     out->cluster = p->cluster;
@@ -125,6 +120,16 @@ enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct devic
         out->cost.bytes_per[rows] = p->bytes / (double)p->rows;
         out->cost.ops_per[rows] = p->ops / (double)p->rows;
     }
+}
+
+enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct device *device, enum extent rows,
+                             struct program_launch *out, struct rose_error *err)
+{
+    const struct jit_kernel *kernel = NULL;
+    ROSE_TRY(plan_request(p, jit, device->info.arch, &kernel, err));
+    if (jit_info(kernel).origin == JIT_NOT_READY) ROSE_TRY(jit_compile_all(jit, err));
+    ROSE_TRY(jit_function(kernel, device, NULL, &out->kernel, err));
+    geometry(p, rows, out);
     return ROSE_OK;
 }
 
@@ -135,7 +140,13 @@ enum rose_status plan_record(const struct plan *p, struct program *program, enum
     if (!d->jit)
         return status_set(err, ROSE_UNSUPPORTED, "%s: nothing compiles kernels for %s", p->kernel,
                           d->info.name);
-    ROSE_TRY(plan_launch(p, d->jit, d, rows, out, err));
+    if (program->draft) {
+        const struct jit_kernel *kernel;
+        ROSE_TRY(plan_request(p, d->jit, d->info.arch, &kernel, err));
+        geometry(p, rows, out);
+    } else {
+        ROSE_TRY(plan_launch(p, d->jit, d, rows, out, err));
+    }
     out->rows_param = (uint16_t)(rows_param + 1);
     out->rows_extent = rows;
     out->dependent =

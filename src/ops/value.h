@@ -4,6 +4,20 @@
 
 #include "ops/op.h"
 
+static inline enum rose_status value_check_shape(const char *op, const char *name, const struct op_value *v,
+                                                 int32_t cols, enum extent rows, struct rose_error *err)
+{
+    if (v->cols != cols || cols <= 0)
+        return status_set(err, ROSE_INVALID, "%s: %s has %d columns, %d are needed", op, name, v->cols, cols);
+    if (v->rows != rows || (unsigned)rows >= EXTENT_COUNT)
+        return status_set(err, ROSE_INVALID, "%s: %s counts its rows by another extent than the others", op,
+                          name);
+    if (v->offset < 0 || v->stride < v->cols)
+        return status_set(err, ROSE_INVALID, "%s: %s has offset %d, stride %d for %d columns", op, name,
+                          v->offset, v->stride, v->cols);
+    return ROSE_OK;
+}
+
 /* A present value (float32 on the CPU, bfloat16 on CUDA) of `cols` columns and the given rows; `op` and
  * `name` go into the message. */
 static inline enum rose_status value_check(const struct program *program, const char *op, const char *name,
@@ -17,15 +31,20 @@ static inline enum rose_status value_check(const struct program *program, const 
         return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s; the %s values", op, name,
                           dtype_info(v->dtype)->name,
                           cuda ? "CUDA kernels compute on BF16" : "CPU computes on F32");
-    if (v->cols != cols || cols <= 0)
-        return status_set(err, ROSE_INVALID, "%s: %s has %d columns, %d are needed", op, name, v->cols, cols);
-    if (v->rows != rows || (unsigned)rows >= EXTENT_COUNT)
-        return status_set(err, ROSE_INVALID, "%s: %s counts its rows by another extent than the others", op,
-                          name);
-    if (v->offset < 0 || v->stride < v->cols)
-        return status_set(err, ROSE_INVALID, "%s: %s has offset %d, stride %d for %d columns", op, name,
-                          v->offset, v->stride, v->cols);
-    return ROSE_OK;
+    return value_check_shape(op, name, v, cols, rows, err);
+}
+
+/* The same for logits and gates, which are float32 on every device. */
+static inline enum rose_status value_check_f32(const struct program *program, const char *op, const char *name,
+                                               const struct op_value *v, int32_t cols, enum extent rows,
+                                               struct rose_error *err)
+{
+    if (!v->buffer || v->buffer >= program->buffers_count)
+        return status_set(err, ROSE_INVALID, "%s: %s is missing", op, name);
+    if (v->dtype != DTYPE_F32)
+        return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s and must be F32", op, name,
+                          dtype_info(v->dtype)->name);
+    return value_check_shape(op, name, v, cols, rows, err);
 }
 
 /* program_use at the value's first column. */
