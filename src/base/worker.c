@@ -18,6 +18,7 @@ struct workers {
     struct worker *members;
     pthread_t *threads; /* [count - 1] */
     int count, started;
+    pthread_mutex_t running; /* callers from several threads take turns */
     size_t scratch_total;
     void *scratch;
     void (*fn)(void *, struct worker *);
@@ -118,11 +119,13 @@ static void start_run(struct workers *t)
 
 void workers_run(struct workers *t, void (*fn)(void *, struct worker *), void *arg)
 {
+    pthread_mutex_lock(&t->running);
     t->fn = fn;
     t->arg = arg;
     if (t->count > 1) start_run(t);
     fn(arg, &t->members[0]);
     worker_barrier(&t->members[0]);
+    pthread_mutex_unlock(&t->running);
 }
 
 static int cgroup_quota(void)
@@ -167,6 +170,7 @@ enum rose_status workers_open(int count, size_t scratch_bytes, bool pin, struct 
     struct workers *t = aligned_alloc(LINE, size_round_up(sizeof *t, LINE));
     if (!t) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     memset(t, 0, sizeof *t);
+    pthread_mutex_init(&t->running, NULL);
     t->members = calloc((size_t)count, sizeof *t->members);
     t->threads = calloc((size_t)count, sizeof *t->threads);
     t->scratch_total = scratch_bytes * (size_t)count;
@@ -199,6 +203,7 @@ void workers_close(struct workers *t)
     if (t->started) start_run(t);
     for (int i = 0; i < t->started; i++) pthread_join(t->threads[i], NULL);
     if (t->scratch) munmap(t->scratch, t->scratch_total);
+    pthread_mutex_destroy(&t->running);
     free(t->members);
     free(t->threads);
     free(t);

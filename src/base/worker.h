@@ -30,7 +30,7 @@ size_t workers_scratch(const struct workers *team);
 /* Cores this process may use: affinity mask and cgroup quota. */
 int workers_cores(void);
 
-/* Run fn(arg, worker) on every worker and return when all have returned. One run at a time. */
+/* Run fn(arg, worker) on every worker and return when all have returned. One run at a time: callers from several threads take turns. */
 void workers_run(struct workers *team, void (*fn)(void *arg, struct worker *w), void *arg);
 
 /* All workers wait for each other. What was written before is visible to all after. */

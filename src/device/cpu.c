@@ -1,5 +1,6 @@
 /* The CPU as a device: memory is mapped and untouched, queued programs run inside wait on the caller and its workers. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,11 @@ struct queued {
     size_t bytes;
 };
 
+/* Several engines share a device, and with it one queue and one team of workers: whoever waits runs what stands before its own work too, so
+ * that engines take turns in the order of their submissions. `queue_lock` is held for moments, `run_lock` while programs run. */
 struct cpu_device {
     struct device base;
+    pthread_mutex_t queue_lock, run_lock;
     struct queued queue[QUEUE]; /* [done % QUEUE, submitted % QUEUE) */
     uint64_t submitted, done;
 };
@@ -97,20 +101,39 @@ static void run_entries(void *arg, struct worker *w)
     }
 }
 
+/* The next entry below `ticket`; false: it has been done. */
+static bool next_queued(struct cpu_device *d, uint64_t ticket, bool finished, struct queued *out)
+{
+    pthread_mutex_lock(&d->queue_lock);
+    d->done += finished;
+    bool more = d->done < ticket;
+    if (more) *out = d->queue[d->done % QUEUE];
+    pthread_mutex_unlock(&d->queue_lock);
+    return more;
+}
+
 static void run_until(struct cpu_device *d, uint64_t ticket)
 {
-    while (d->done < ticket) {
-        struct queued *q = &d->queue[d->done % QUEUE];
-        if (q->program) workers_run(d->base.workers, run_entries, &(struct run_arg){q, d->base.profile});
-        else memcpy(q->dst, q->src, q->bytes);
-        d->done++;
+    struct queued q;
+    pthread_mutex_lock(&d->run_lock);
+    for (bool finished = false; next_queued(d, ticket, finished, &q); finished = true) {
+        if (q.program) workers_run(d->base.workers, run_entries, &(struct run_arg){&q, d->base.profile});
+        else memcpy(q.dst, q.src, q.bytes);
     }
+    pthread_mutex_unlock(&d->run_lock);
 }
 
 static enum rose_status enqueue(struct cpu_device *d, struct queued q)
 {
-    if (d->submitted - d->done == QUEUE) run_until(d, d->done + 1);
+    pthread_mutex_lock(&d->queue_lock);
+    while (d->submitted - d->done == QUEUE) {
+        uint64_t first = d->done + 1;
+        pthread_mutex_unlock(&d->queue_lock);
+        run_until(d, first);
+        pthread_mutex_lock(&d->queue_lock);
+    }
     d->queue[d->submitted++ % QUEUE] = q;
+    pthread_mutex_unlock(&d->queue_lock);
     return ROSE_OK;
 }
 
@@ -128,16 +151,20 @@ static enum rose_status cpu_submit(struct device *device, struct program *progra
 
 static enum rose_status cpu_record(struct device *device, struct device_event *event, struct rose_error *err)
 {
+    struct cpu_device *d = (struct cpu_device *)device;
     (void)err;
-    event->ticket = ((struct cpu_device *)device)->submitted;
+    pthread_mutex_lock(&d->queue_lock);
+    event->ticket = d->submitted;
+    pthread_mutex_unlock(&d->queue_lock);
     return ROSE_OK;
 }
 
 static enum rose_status cpu_wait(struct device *device, struct device_event *event, struct rose_error *err)
 {
-    (void)err;
     struct cpu_device *d = (struct cpu_device *)device;
-    run_until(d, event ? event->ticket : d->submitted);
+    struct device_event all;
+    if (!event) ROSE_TRY(cpu_record(device, event = &all, err));
+    run_until(d, event->ticket);
     return ROSE_OK;
 }
 
@@ -152,8 +179,11 @@ static enum rose_status cpu_program_ready(struct device *device, struct program 
 
 static void cpu_close(struct device *device)
 {
+    struct cpu_device *d = (struct cpu_device *)device;
     workers_close(device->workers);
-    free(device);
+    pthread_mutex_destroy(&d->queue_lock);
+    pthread_mutex_destroy(&d->run_lock);
+    free(d);
 }
 
 /* The smaller of the machine's memory and the cgroup's limit; `free` likewise. */
@@ -199,6 +229,8 @@ enum rose_status device_cpu_open(const struct device_options *options, struct de
     struct cpu_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     d->base.vtable = &vtable;
+    pthread_mutex_init(&d->queue_lock, NULL);
+    pthread_mutex_init(&d->run_lock, NULL);
     size_t scratch = options->scratch_bytes ? options->scratch_bytes : DEFAULT_SCRATCH;
     enum rose_status s = workers_open(options->threads, scratch, options->pin, &d->base.workers, err);
     if (s != ROSE_OK) {
