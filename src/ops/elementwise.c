@@ -59,8 +59,10 @@ enum rose_status op_act(struct program *program, const struct op_act *op, struct
 enum rose_status op_softcap(struct program *program, const struct op_softcap *op, struct rose_error *err)
 {
     int32_t cols = op->x.cols;
-    ROSE_TRY(value_check(program, "softcap", "x", &op->x, cols, op->x.rows, err));
-    ROSE_TRY(value_check(program, "softcap", "y", &op->y, cols, op->x.rows, err));
+    /* Logits are float32 on every device. */
+    bool f32 = op->x.dtype == DTYPE_F32;
+    ROSE_TRY((f32 ? value_check_f32 : value_check)(program, "softcap", "x", &op->x, cols, op->x.rows, err));
+    ROSE_TRY((f32 ? value_check_f32 : value_check)(program, "softcap", "y", &op->y, cols, op->x.rows, err));
     if (!(op->cap >= 0))
         return status_set(err, ROSE_INVALID, "softcap: cap is %g and must not be negative", (double)op->cap);
 
@@ -122,7 +124,8 @@ enum rose_status op_gather(struct program *program, const struct op_gather *op, 
 
 enum rose_status op_row_gate(struct program *program, const struct op_row_gate *op, struct rose_error *err)
 {
-    ROSE_TRY(value_check(program, "row_gate", "gate", &op->gate, 1, op->y.rows, err));
+    ROSE_TRY((op->gate.dtype == DTYPE_F32 ? value_check_f32 : value_check)(program, "row_gate", "gate", &op->gate, 1,
+                                                                           op->y.rows, err));
     ROSE_TRY(value_check(program, "row_gate", "y", &op->y, op->y.cols, op->y.rows, err));
 
     if (program->device->info.kind == DEVICE_CUDA)

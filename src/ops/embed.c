@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/embed.h"
 #include "ops/value.h"
+#include "ops/value_cuda.h"
 #include "ops/weight_view.h"
 
 /* Rows that the buffer of v has room for. */
@@ -17,6 +18,7 @@ static int32_t rows_of(const struct program *program, const struct op_value *v)
 enum rose_status op_embed(struct program *program, const struct op_embed *op, struct rose_error *err)
 {
     struct cpu_weight table;
+    if (program->device->info.kind == DEVICE_CUDA) return embed_cuda(program, op, err);
     if (!weight_view(op->table, &table))
         return status_set(err, ROSE_INTERNAL, "embed: the table is not packed for the CPU");
     if (!op->index) return status_set(err, ROSE_INTERNAL, "embed: no index buffer");

@@ -7,12 +7,13 @@
 enum rose_status value_cuda_plan(const struct value_shape *s, const struct device_info *d, struct plan *out,
                                  struct rose_error *err)
 {
-    int vec = plan_vector(d, (int64_t)s->cols * 2), threads = 16;
+    int element = s->f32 && s->op == VALUE_SOFTCAP ? 4 : 2;
+    int vec = plan_vector(d, (int64_t)s->cols * element), threads = 16;
     *out = (struct plan){.kernel = "value_rows", .rows = s->rows};
     if (s->cols <= 0 || !vec)
         return status_set(err, ROSE_UNSUPPORTED, "rows of %d columns; the CUDA kernel takes multiples of 8",
                           s->cols);
-    int vectors = s->cols * 2 / vec;
+    int vectors = s->cols * element / vec;
     while (threads < 256 && vectors % (threads * 2) == 0) threads *= 2;
     while (threads < 64 && vectors > 8 * threads) threads *= 2;
     int64_t filled = (int64_t)d->units * d->max_threads_per_unit;
@@ -30,11 +31,13 @@ enum rose_status value_cuda_plan(const struct value_shape *s, const struct devic
     plan_int(out, "OP", s->op);
     plan_f32(out, "SCALE", s->scale != 0 ? s->scale : 1.0f);
     plan_f32(out, "CAP", s->cap);
+    plan_int(out, "ACC", s->accumulate);
+    plan_int(out, "F32", s->f32);
     out->block = (uint32_t)block;
     out->times = pieces;
     out->per = block / threads;
     out->bytes =
-        (double)s->rows * (2.0 * s->cols * (s->op == VALUE_ADD ? 3 : 2) + (s->op == VALUE_GATHER     ? 4
+        (double)s->rows * (1.0 * element * s->cols * (s->op == VALUE_ADD || s->accumulate ? 3 : 2) + (s->op == VALUE_GATHER     ? 4
                                                                            : s->op == VALUE_ROW_GATE ? 2
                                                                                                      : 0));
     out->ops = (double)s->rows * s->cols * (s->op == VALUE_SOFTCAP ? 20 : 2);
@@ -46,32 +49,74 @@ enum rose_status value_cuda_plan(const struct value_shape *s, const struct devic
 /* Rows that the buffer of v has room for. */
 static uint32_t rows_of(const struct program *program, const struct op_value *v)
 {
-    size_t have = program->buffers[v->buffer].bytes / 2, head = (size_t)v->offset + (size_t)v->cols;
+    size_t have = program->buffers[v->buffer].bytes / dtype_info(v->dtype)->bytes, head = (size_t)v->offset + (size_t)v->cols;
     return have < head ? 0 : (uint32_t)ROSE_MIN((have - head) / (size_t)v->stride + 1, (size_t)UINT32_MAX);
+}
+
+struct value_launch {
+    const char *name;
+    int layer;
+    struct value_shape s;
+    const struct op_value *x, *y; /* x NULL: params.x is a weight */
+    program_buffer_id index;
+    struct value_rows_params p;
+};
+
+static enum rose_status add(struct program *program, struct value_launch *v, struct rose_error *err)
+{
+    const struct op_value *x = v->x, *y = v->y;
+    struct program_launch l = {.name = v->name, .layer = v->layer, .params = &v->p, .params_bytes = sizeof v->p};
+    struct plan plan;
+    v->s.rows = plan_rows(program, y->rows);
+    v->s.cols = y->cols;
+    ROSE_TRY(status_wrap(err, value_cuda_plan(&v->s, &program->device->info, &plan, err), "%s", v->name));
+    int vec = (int)plan_get(&plan, "VEC_BYTES") / (int)dtype_info(y->dtype)->bytes;
+    bool vectors = v->s.op != VALUE_ROW_GATE; /* a gate is one element a row */
+    if (y->stride % vec || y->offset % vec || (vectors && (v->p.x_stride % vec || (x && x->offset % vec))))
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "%s: rows of stride %lld and %d; the CUDA kernel takes multiples of %d", v->name,
+                          (long long)v->p.x_stride, y->stride, vec);
+    ROSE_TRY(plan_record(&plan, program, y->rows, offsetof(struct value_rows_params, rows), &l, err));
+    if (x) value_use(&l, x, PROGRAM_READ, offsetof(struct value_rows_params, x));
+    if (v->index) program_use(&l, v->index, PROGRAM_READ, offsetof(struct value_rows_params, index));
+    bool update = v->s.op == VALUE_ADD || v->s.op == VALUE_ROW_GATE || v->s.accumulate;
+    value_use(&l, y, update ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct value_rows_params, y));
+    program_add(program, &l);
+    return ROSE_OK;
 }
 
 enum rose_status value_cuda(struct program *program, const char *name, int layer, int op,
                             const struct op_value *x, const struct op_value *y, program_buffer_id index,
                             float scale, float cap, struct rose_error *err)
 {
-    struct value_shape s = {
-        .rows = plan_rows(program, y->rows), .cols = y->cols, .op = op, .scale = scale, .cap = cap};
-    struct value_rows_params p = {
-        .x_stride = x->stride, .y_stride = y->stride, .x_rows = rows_of(program, x)};
-    struct program_launch l = {.name = name, .layer = layer, .params = &p, .params_bytes = sizeof p};
-    struct plan plan;
-    ROSE_TRY(status_wrap(err, value_cuda_plan(&s, &program->device->info, &plan, err), "%s", name));
-    int vec = (int)plan_get(&plan, "VEC_BYTES") / 2;
-    bool vectors = op != VALUE_ROW_GATE; /* a gate is one element a row */
-    if (y->stride % vec || y->offset % vec || (vectors && (x->stride % vec || x->offset % vec)))
-        return status_set(err, ROSE_UNSUPPORTED,
-                          "%s: rows of stride %d and %d; the CUDA kernel takes multiples of %d", name,
-                          x->stride, y->stride, vec);
-    ROSE_TRY(plan_record(&plan, program, y->rows, offsetof(struct value_rows_params, rows), &l, err));
-    value_use(&l, x, PROGRAM_READ, offsetof(struct value_rows_params, x));
-    if (index) program_use(&l, index, PROGRAM_READ, offsetof(struct value_rows_params, index));
-    value_use(&l, y, op == VALUE_ADD || op == VALUE_ROW_GATE ? PROGRAM_UPDATE : PROGRAM_WRITE,
-              offsetof(struct value_rows_params, y));
-    program_add(program, &l);
-    return ROSE_OK;
+    struct value_launch v = {
+        .name = name,
+        .layer = layer,
+        .s = {.op = op, .scale = scale, .cap = cap, .f32 = x->dtype == DTYPE_F32},
+        .x = x,
+        .y = y,
+        .index = index,
+        .p = {.x_stride = x->stride, .y_stride = y->stride, .x_rows = rows_of(program, x)}};
+    return add(program, &v, err);
+}
+
+enum rose_status embed_cuda(struct program *program, const struct op_embed *op, struct rose_error *err)
+{
+    const struct op_weight *t = op->table;
+    if (!t || t->dtype != DTYPE_BF16 || !t->data)
+        return status_set(err, ROSE_INTERNAL, "embed: the table is not packed for CUDA");
+    if (!op->index) return status_set(err, ROSE_INTERNAL, "embed: no index buffer");
+    ROSE_TRY(value_check(program, "embed", "y", &op->y, t->k, op->y.rows, err));
+    struct value_launch v = {
+        .name = "embed",
+        .layer = -1,
+        .s = {.op = VALUE_GATHER, .scale = op->scale, .accumulate = op->accumulate},
+        .y = &op->y,
+        .index = op->index,
+        .p = {.x = t->data,
+              .x_stride = t->k,
+              .y_stride = op->y.stride,
+              .x_rows = (uint32_t)t->n,
+              .index_offset = op->index_offset}};
+    return add(program, &v, err);
 }

@@ -13,9 +13,13 @@ struct value_shape {
     int32_t cols;
     int op; /* VALUE_* */
     float scale, cap;
+    bool accumulate, f32; /* gather adds; soft cap: logits are f32, row gate: the gate is */
 };
 enum rose_status value_cuda_plan(const struct value_shape *shape, const struct device_info *device,
                                  struct plan *out, struct rose_error *err);
+
+/* op_embed on CUDA: a gather from the table. */
+enum rose_status embed_cuda(struct program *program, const struct op_embed *op, struct rose_error *err);
 
 /* op: VALUE_*; x, y as the op has them; index for gather, else 0. */
 enum rose_status value_cuda(struct program *program, const char *name, int layer, int op,

@@ -17,6 +17,9 @@ static const struct value_case cases[] = {
     {"scale 3x96", {.rows = 3, .cols = 96, .op = VALUE_SOFTCAP, .scale = 0.22f}, 32},
     {"add 5x2048", {.rows = 5, .cols = 2048, .op = VALUE_ADD, .scale = 0.25f}, 0},
     {"row gate 7x520", {.rows = 7, .cols = 520, .op = VALUE_ROW_GATE}, 8},
+    {"gather 5x264, added", {.rows = 5, .cols = 264, .op = VALUE_GATHER, .scale = 0.5f, .accumulate = true}, 8},
+    {"row gate 7x520, gate f32", {.rows = 7, .cols = 520, .op = VALUE_ROW_GATE, .f32 = true}, 8},
+    {"soft cap 3x1004 f32", {.rows = 3, .cols = 1004, .op = VALUE_SOFTCAP, .cap = 30, .f32 = true}, 4},
 };
 
 const char *op_cases_value_name(int i)
@@ -34,9 +37,30 @@ static double want(const struct value_shape *s, double x, double y, double gate)
 {
     double scale = s->scale != 0 ? (double)s->scale : 1, cap = (double)s->cap;
     if (s->op == VALUE_SOFTCAP && cap > 0) return cap * tanh(scale * x / cap);
-    if (s->op == VALUE_ADD) return y + scale * x;
+    if (s->op == VALUE_ADD || s->accumulate) return y + scale * x;
     if (s->op == VALUE_ROW_GATE) return y / (1 + exp(-gate));
     return scale * x;
+}
+
+/* Soft cap of f32 rows: no rounding to 16 bits hides anything. */
+static int run_f32(const struct value_case *k, const struct value_shape *s, const struct plan *plan,
+                   const struct op_io *io)
+{
+    size_t rows = (size_t)s->rows, n = (size_t)s->cols, stride = n + (size_t)k->pad, all = rows * stride;
+    float *x = malloc(all * 4), *got = malloc(all * 4);
+    for (size_t e = 0; e < all; e++) x[e] = 80 * sinf((float)e * 0.37f);
+    struct value_rows_params p = {.x_stride = (int64_t)stride, .y_stride = (int64_t)stride, .rows = (uint32_t)rows};
+    p.x = io->buffer(io->context, "x", all * 4, x, false);
+    p.y = io->buffer(io->context, "y", all * 4, x, false);
+    int wrong = !io->run(io->context, plan, &p, sizeof p);
+    io->read(io->context, got, p.y, all * 4);
+    for (size_t e = 0; e < all && !wrong; e++) {
+        double w = e % stride < n ? want(s, (double)x[e], 0, 0) : (double)x[e];
+        if (!(fabs((double)got[e] - w) <= 2e-5 * (1 + fabs(w)))) wrong++, fprintf(stderr, "%s: %zu: %g, not %g\n", k->name, e, (double)got[e], w);
+    }
+    io->reset(io->context);
+    free(x), free(got);
+    return wrong;
 }
 
 int op_cases_value_run(int i, const struct op_io *io)
@@ -48,30 +72,36 @@ int op_cases_value_run(int i, const struct op_io *io)
     if (io->rows) s.rows = io->rows;
     if (value_cuda_plan(&s, io->device, &plan, &err))
         return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
-    bool gate = s.op == VALUE_ROW_GATE, gather = s.op == VALUE_GATHER, update = gate || s.op == VALUE_ADD;
+    if (s.f32 && s.op == VALUE_SOFTCAP) return run_f32(k, &s, &plan, io);
+    bool gate = s.op == VALUE_ROW_GATE, gather = s.op == VALUE_GATHER, update = gate || s.op == VALUE_ADD || s.accumulate;
     size_t rows = (size_t)s.rows, x_rows = gather ? 11 : rows, n = (size_t)s.cols,
            stride = n + (size_t)k->pad, x_stride = gate ? 1 : stride;
     uint16_t *x = malloc(x_rows * x_stride * 2), *y = malloc(rows * stride * 2),
              *got = malloc(rows * stride * 2);
     int32_t *index = malloc(rows * 4);
     op_fill_bf16(x, x_rows * x_stride, 2, 51), op_fill_bf16(y, rows * stride, 2, 52);
-    for (size_t r = 0; r < rows; r++) index[r] = r == 2 ? 11 : r == 3 ? -1 : (int32_t)(r * 7 % 11);
+    int32_t shift = s.accumulate ? 4 : 0; /* index_offset */
+    for (size_t r = 0; r < rows; r++) index[r] = (r == 2 ? 11 : r == 3 ? -1 : (int32_t)(r * 7 % 11)) - shift;
+    float *gates = malloc(rows * 4);
+    for (size_t r = 0; r < rows; r++) gates[r] = bf16_to_f32(x[gate ? r : 0]);
     struct value_rows_params p = {.x_stride = (int64_t)x_stride,
                                   .y_stride = (int64_t)stride,
                                   .rows = (uint32_t)rows,
-                                  .x_rows = (uint32_t)x_rows};
-    p.x = io->buffer(io->context, "x", x_rows * x_stride * 2, x, false);
+                                  .x_rows = (uint32_t)x_rows,
+                                  .index_offset = shift};
+    p.x = s.f32 ? io->buffer(io->context, "gate", rows * 4, gates, false)
+                : io->buffer(io->context, "x", x_rows * x_stride * 2, x, false);
     p.y = io->buffer(io->context, "y", rows * stride * 2, update ? y : NULL, false);
     if (gather) p.index = io->buffer(io->context, "index", rows * 4, index, false);
     int wrong = !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, got, p.y, rows * stride * 2);
     for (size_t r = 0; r < rows && !wrong; r++)
         for (size_t c = 0; c < stride; c++) {
-            size_t from = gather ? (size_t)index[r] : r;
+            size_t from = gather ? (size_t)(index[r] + shift) : r;
             if (c >= n)
                 wrong += got[r * stride + c] != (update ? y[r * stride + c] : 0xffff);
             else if (from >= x_rows)
-                wrong += got[r * stride + c] != 0;
+                wrong += got[r * stride + c] != (s.accumulate ? y[r * stride + c] : 0);
             else
                 wrong += op_check_bf16(k->name, r * stride + c, got[r * stride + c],
                                        want(&s, (double)bf16_to_f32(x[from * x_stride + (gate ? 0 : c)]),
@@ -80,6 +110,6 @@ int op_cases_value_run(int i, const struct op_io *io)
                                        3e-6);
         }
     io->reset(io->context);
-    free(x), free(y), free(got), free(index);
+    free(x), free(y), free(got), free(index), free(gates);
     return wrong;
 }
