@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/cpu/matmul.h"
+#include "ops/matmul_cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
@@ -25,7 +26,8 @@ static bool packed_form(const struct tensor *source, struct cpu_weight *out)
 size_t op_weight_bytes(const struct device *device, const struct tensor *source)
 {
     struct cpu_weight w;
-    if (device->info.kind != DEVICE_CPU || !packed_form(source, &w)) return 0;
+    if (device->info.kind == DEVICE_CUDA) return matmul_cuda_weight_bytes(source);
+    if (!packed_form(source, &w)) return 0;
     return cpu_weight_bytes(&w);
 }
 
@@ -60,8 +62,7 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
                                 struct op_weight *out, struct rose_error *err)
 {
     struct pack_job job = {.dtype = source->dtype, .source = source->data, .memory = memory};
-    if (device->info.kind != DEVICE_CPU)
-        return status_set(err, ROSE_UNSUPPORTED, "whole models do not run on CUDA devices yet (their kernels do, see docs/status.md): use --device cpu");
+    if (device->info.kind == DEVICE_CUDA) return matmul_cuda_weight_pack(device, source, memory, out, err);
     if (!packed_form(source, &job.weight)) {
         if (!cpu_format(source->dtype))
             return status_set(
@@ -135,6 +136,7 @@ static int32_t max_rows(const struct program *program, const struct op_value *v)
 
 enum rose_status op_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err)
 {
+    if (program->device->info.kind == DEVICE_CUDA) return matmul_cuda(program, op, err);
     ROSE_TRY(check(program, op, err));
     struct matmul_params p = {.parts = op->parts_count,
                               .x_stride = op->x.stride,

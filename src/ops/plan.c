@@ -39,6 +39,7 @@ int64_t plan_get(const struct plan *p, const char *name)
 
 uint32_t plan_grid(const struct plan *p, int64_t rows)
 {
+    if (p->tiles) return rows > 0 ? (uint32_t)((rows + p->per - 1) / p->per * p->times) : 0;
     int64_t units = rows * p->times;
     return rows > 0 ? (uint32_t)((units + p->per - 1) / p->per) : 0;
 }

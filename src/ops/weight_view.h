@@ -5,7 +5,11 @@
 #include "kernels/cpu/weight.h"
 #include "ops/matmul.h"
 
-enum { WEIGHT_LAYOUT_CPU_GROUPS = 1 }; /* op_weight.layout: kernels/cpu/weight.h */
+/* op_weight.layout */
+enum {
+    WEIGHT_LAYOUT_CPU_GROUPS = 1, /* kernels/cpu/weight.h */
+    WEIGHT_LAYOUT_CUDA_ROWS = 2,  /* bf16 [n, k] in the device's memory, rows dense, 256-byte aligned */
+};
 
 /* false: not a weight that op_weight_pack made for the CPU. */
 static inline bool weight_view(const struct op_weight *weight, struct cpu_weight *out)

@@ -211,7 +211,8 @@ static const struct {
 } files[] = {{norm_name, norm_run_case, norm_plan},
              {op_cases_qk_name, op_cases_qk_run, op_cases_qk_plan},
              {op_cases_act_name, op_cases_act_run, op_cases_act_plan},
-             {op_cases_value_name, op_cases_value_run, op_cases_value_plan}};
+             {op_cases_value_name, op_cases_value_run, op_cases_value_plan},
+             {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};
 enum { FILES = sizeof files / sizeof *files };
 
 /* Which file has case i, and where in it. */

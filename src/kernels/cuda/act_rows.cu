@@ -10,34 +10,19 @@
  * group of threads (PIECES = 1).
  *
  * Constants: N VEC_BYTES TPR RPB PER PIECES; ACT GATED CLAMP ALPHA UP_OFFSET; OUT SCALE_UP TILED. */
+#include "kernels/cuda/act.cuh"
 #include "kernels/cuda/quant.cuh"
 
 #define VECTORS (N / VEC_BF16)
 #define WARPS (TPR * RPB / 32)
 
-DEVICE float act_sigmoid(float x)
-{
-    return rcp_approx(1.0f + exp_approx(-x));
-}
-DEVICE float act_one(float x)
-{
-    switch (ACT) {
-    case ACT_SILU: return x * act_sigmoid(ALPHA * x);
-    case ACT_GELU_TANH: /* x (1 + tanh u) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
-        return x * act_sigmoid(1.5957691216057308f * fma_f32(0.044715f * x * x, x, x));
-    case ACT_GELU_ERF: return 0.5f * x * (1.0f + erf_f32(x * 0.70710678118654752f));
-    case ACT_RELU: return max_f32(x, 0.0f);
-    case ACT_RELU2: return max_f32(x, 0.0f) * max_f32(x, 0.0f);
-    default: return x;
-    }
-}
 DEVICE void act_vector(const vec *x, const vec *up, float *v)
 {
     vec_to_f32(x, v);
     if (CLAMP > 0.0f) {
         UNROLL for (int e = 0; e < VEC_BF16; e++) v[e] = min_f32(v[e], CLAMP);
     }
-    UNROLL for (int e = 0; e < VEC_BF16; e++) v[e] = act_one(v[e]);
+    UNROLL for (int e = 0; e < VEC_BF16; e++) v[e] = act_value(ACT, ALPHA, v[e]);
     if (GATED) {
         float u[VEC_BF16];
         vec_to_f32(up, u);

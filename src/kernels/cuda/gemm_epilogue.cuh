@@ -1,0 +1,69 @@
+/* What follows a product before it is stored:
+ *
+ *     y = [y +] alpha * act(v + bias) [* (up + up_bias)]
+ *
+ * Constants: ACT (ACT_* of act_rows.h), GATED (part 0 is the gate, part 1 the up matrix, y that of part 0), BIAS 0/1,
+ * ACCUMULATE 0/1, OUT_F32 0/1 (else bf16), PAIRS 0/1: y may be read and written two neighbours at a time. */
+#ifndef ROSE_CUDA_GEMM_EPILOGUE_CUH
+#define ROSE_CUDA_GEMM_EPILOGUE_CUH
+
+#include "kernels/cuda/act.cuh"
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/params/gemm.h"
+
+DEVICE float gemm_bias(const struct gemm_part *part, uint32_t col)
+{
+    return part->bias ? ((const float *)part->bias)[col] : 0.0f;
+}
+/* The finished value of column col, without the old y. up: only where GATED. */
+DEVICE float gemm_finish(const struct gemm_params *p, const struct gemm_part *part, uint32_t col, float v, float up)
+{
+    if (BIAS) v += gemm_bias(part, col);
+    v = act_value(ACT, 1.0f, v);
+    if (GATED) v *= BIAS ? up + gemm_bias(&p->part[1], col) : up;
+    return v * p->alpha;
+}
+DEVICE void gemm_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
+{
+    const size_t at = (size_t)row * (size_t)part->y_stride + col;
+    if (OUT_F32) {
+        float *y = (float *)part->y + at;
+        *y = ACCUMULATE ? *y + v : v;
+    } else {
+        bf16 *y = (bf16 *)part->y + at;
+        *y = f32_to_bf16(ACCUMULATE ? bf16_to_f32(*y) + v : v);
+    }
+}
+/* Columns col and col + 1 (col even) of a row; what lies at or beyond part->n is not stored. */
+DEVICE void gemm_store_pair(const struct gemm_params *p, const struct gemm_part *part, uint32_t row, uint32_t col, float v0, float v1,
+                            float up0, float up1)
+{
+    if (col >= (uint32_t)part->n) return;
+    const bool both = col + 1 < (uint32_t)part->n;
+    v0 = gemm_finish(p, part, col, v0, up0);
+    if (both) v1 = gemm_finish(p, part, col + 1, v1, up1);
+    if (!PAIRS || !both) {
+        gemm_store(part, row, col, v0);
+        if (both) gemm_store(part, row, col + 1, v1);
+        return;
+    }
+    const size_t at = (size_t)row * (size_t)part->y_stride + col;
+    if (OUT_F32) {
+        float *y = (float *)part->y + at;
+        if (ACCUMULATE) {
+            u32x2 old = ld8(y);
+            v0 += f32_from_bits(old.v[0]), v1 += f32_from_bits(old.v[1]);
+        }
+        u32x2 out = {{f32_bits(v0), f32_bits(v1)}};
+        st8(y, out);
+    } else {
+        bf16 *y = (bf16 *)part->y + at;
+        if (ACCUMULATE) {
+            bf16x2 old = as_bf16x2(ld4(y));
+            v0 += bf16x2_lo_f32(old), v1 += bf16x2_hi_f32(old);
+        }
+        st4(y, f32_to_bf16x2(v0, v1).bits);
+    }
+}
+
+#endif

@@ -1,0 +1,258 @@
+#include "ops/matmul_cuda.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/params/act_rows.h"
+#include "ops/value.h"
+#include "ops/weight_view.h"
+
+_Static_assert((int)GEMM_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
+_Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2, "one numbering");
+
+/* ---- weights ---- */
+
+size_t matmul_cuda_weight_bytes(const struct tensor *source)
+{
+    const struct dtype_info *d = dtype_info(source->dtype);
+    int64_t n = tensor_rows(source), k = tensor_cols(source);
+    if (!d->decodes || n <= 0 || k <= 0 || k % 8 || k % d->block || n > INT32_MAX || k > INT32_MAX) return 0;
+    return (size_t)n * (size_t)k * 2;
+}
+
+void matmul_cuda_weight_rows(const struct tensor *source, int64_t row, int64_t rows, uint16_t *out)
+{
+    enum { PIECE = 1024 }; /* whole blocks of every format */
+    float f[PIECE];
+    size_t k = (size_t)tensor_cols(source), row_bytes = dtype_row_bytes(source->dtype, k);
+    const char *from = (const char *)source->data + (size_t)row * row_bytes;
+    if (source->dtype == DTYPE_BF16) {
+        memcpy(out, from, (size_t)rows * row_bytes);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++, from += row_bytes, out += k)
+        for (size_t c = 0; c < k; c += PIECE) {
+            size_t n = ROSE_MIN(k - c, (size_t)PIECE);
+            dtype_decode(source->dtype, from + dtype_row_bytes(source->dtype, c), f, n);
+            for (size_t i = 0; i < n; i++) out[c + i] = f32_to_bf16(f[i]);
+        }
+}
+
+enum rose_status matmul_cuda_weight(const struct tensor *source, void *memory, struct op_weight *out, struct rose_error *err)
+{
+    size_t bytes = matmul_cuda_weight_bytes(source);
+    if (!bytes)
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "a weight [%lld, %lld] of %s: CUDA products take rows of a multiple of 8 elements of a type that "
+                          "can be read as bfloat16",
+                          (long long)tensor_rows(source), (long long)tensor_cols(source), dtype_info(source->dtype)->name);
+    if (!memory || (uintptr_t)memory % 16)
+        return status_set(err, ROSE_INTERNAL, "a weight for CUDA needs aligned device memory");
+    *out = (struct op_weight){.dtype = DTYPE_BF16,
+                              .n = (int32_t)tensor_rows(source),
+                              .k = (int32_t)tensor_cols(source),
+                              .data = memory,
+                              .layout = WEIGHT_LAYOUT_CUDA_ROWS,
+                              .bytes = bytes,
+                              .bytes_read = (double)bytes};
+    return ROSE_OK;
+}
+
+enum rose_status matmul_cuda_weight_pack(struct device *device, const struct tensor *source, void *memory, struct op_weight *out,
+                                         struct rose_error *err)
+{
+    enum { STAGING = 32 << 20 };
+    ROSE_TRY(matmul_cuda_weight(source, memory, out, err));
+    if (source->dtype == DTYPE_BF16) {
+        ROSE_TRY(device_copy(device, memory, source->data, out->bytes, err));
+        return device_wait(device, NULL, err);
+    }
+    size_t row_bytes = (size_t)out->k * 2, piece = ROSE_MAX((size_t)STAGING / row_bytes, (size_t)1);
+    piece = ROSE_MIN(piece, (size_t)out->n);
+    uint16_t *staging = malloc(piece * row_bytes);
+    if (!staging) return status_set(err, ROSE_NO_MEMORY, "out of memory for %zu bytes of a weight", piece * row_bytes);
+    enum rose_status s = ROSE_OK;
+    for (size_t row = 0; row < (size_t)out->n && s == ROSE_OK; row += piece) {
+        size_t rows = ROSE_MIN(piece, (size_t)out->n - row);
+        matmul_cuda_weight_rows(source, (int64_t)row, (int64_t)rows, staging);
+        s = device_copy(device, (char *)memory + row * row_bytes, staging, rows * row_bytes, err);
+        if (s == ROSE_OK) s = device_wait(device, NULL, err); /* staging is written again */
+    }
+    free(staging);
+    return s;
+}
+
+/* ---- plan ---- */
+
+/* Tiles of gemm_rows: rows x weight rows, warps along each, steps in flight. */
+static const struct tile {
+    int bm, bn, wm, wn, stages;
+} tiles[] = {{16, 64, 1, 4, 6}, {64, 64, 2, 2, 5}, {64, 128, 2, 4, 4}, {128, 128, 2, 4, 3}};
+enum { TILES = sizeof tiles / sizeof *tiles };
+
+static int32_t tiles_of(const struct matmul_shape *s, int columns)
+{
+    int32_t n = 0;
+    for (int i = 0; i < (s->gated ? 1 : s->parts); i++) n += (s->n[i] + columns - 1) / columns;
+    return n;
+}
+
+/* The largest tile whose blocks fill the SMs; the smaller ones read each operand more often. */
+static int choose_tile(const struct matmul_shape *s, const struct device_info *d)
+{
+    if (s->rows <= 16) return 0;
+    for (int t = TILES - 1; t > 1; t--) {
+        int64_t blocks = (s->rows + tiles[t].bm - 1) / tiles[t].bm * tiles_of(s, tiles[t].bn / (1 + s->gated));
+        if (tiles[t].bm / 2 < s->rows && blocks * 4 >= (int64_t)d->units * 3) return t;
+    }
+    return 1;
+}
+
+static enum rose_status check_shape(const struct matmul_shape *s, struct rose_error *err)
+{
+    if (s->parts < 1 || s->parts > GEMM_PARTS || (s->gated && (s->parts != 2 || s->n[0] != s->n[1])))
+        return status_set(err, ROSE_INVALID, "a product of %d weights; 1 to %d are possible, a gate has 2 alike", s->parts,
+                          GEMM_PARTS);
+    for (int i = 0; i < s->parts; i++)
+        if (s->n[i] <= 0) return status_set(err, ROSE_INVALID, "a product with a weight of %d rows", s->n[i]);
+    if (s->k <= 0 || s->k % 8)
+        return status_set(err, ROSE_UNSUPPORTED, "a product over %d elements; CUDA kernels take multiples of 8", s->k);
+    if ((unsigned)s->act > OP_ACT_RELU2)
+        return status_set(err, ROSE_INVALID, "a product with unknown activation %d", (int)s->act);
+    return ROSE_OK;
+}
+
+static void epilogue(const struct matmul_shape *s, struct plan *out)
+{
+    plan_int(out, "ACT", (int64_t)s->act);
+    plan_int(out, "GATED", s->gated);
+    plan_int(out, "BIAS", s->bias);
+    plan_int(out, "ACCUMULATE", s->accumulate);
+    plan_int(out, "OUT_F32", s->out_f32);
+    plan_int(out, "PAIRS", s->pairs);
+}
+
+enum rose_status matmul_cuda_plan(const struct matmul_shape *s, const struct device_info *d, struct plan *out,
+                                  struct rose_error *err)
+{
+    enum { BK_BYTES = 128, RASTER = 8 };
+    ROSE_TRY(check_shape(s, err));
+    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d)];
+    *out = (struct plan){.kernel = "gemm_rows", .rows = s->rows, .tiles = true, .per = t->bm};
+    plan_int(out, "BM", t->bm);
+    plan_int(out, "BN", t->bn);
+    plan_int(out, "WM", t->wm);
+    plan_int(out, "WN", t->wn);
+    plan_int(out, "STAGES", t->stages);
+    plan_int(out, "RASTER", RASTER);
+    epilogue(s, out);
+    out->block = (uint32_t)(32 * t->wm * t->wn);
+    out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
+    out->times = tiles_of(s, t->bn / (1 + s->gated));
+    double weights = 0, results = 0;
+    for (int i = 0; i < s->parts; i++) weights += s->n[i], results += s->gated && i ? 0 : s->n[i];
+    out->ops = 2.0 * weights * s->k * (double)s->rows;
+    out->bytes = weights * s->k * 2 + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
+    plan_stream(out, d, 1.0);
+    double peak = d->units * 3.0e12; /* what mma.sync reaches an SM */
+    if (out->ops / peak * 1e6 > out->predicted_us) out->predicted_us = out->ops / peak * 1e6;
+    return ROSE_OK;
+}
+
+void matmul_cuda_params(const struct plan *plan, struct gemm_params *p)
+{
+    int32_t columns = (int32_t)(plan_get(plan, "BN") / (1 + plan_get(plan, "GATED"))), tile = 0;
+    for (int i = 0; i < GEMM_PARTS; i++) {
+        p->part[i].tile = tile;
+        tile += (p->part[i].n + columns - 1) / columns;
+    }
+    p->tiles = (uint32_t)plan->times;
+    p->splits = 1;
+}
+
+/* ---- op_matmul ---- */
+
+static enum rose_status check(const struct program *program, const struct op_matmul *op, struct rose_error *err)
+{
+    if (op->parts_count < 1 || op->parts_count > OP_MATMUL_PARTS || (op->gated && op->parts_count != 2))
+        return status_set(err, ROSE_INTERNAL, "%s: %d weights; 1 to %d are possible, a gate has 2", op->name, op->parts_count,
+                          OP_MATMUL_PARTS);
+    if (op->x.stride % 8 || op->x.offset % 8)
+        return status_set(err, ROSE_UNSUPPORTED, "%s: x has stride %d and offset %d; the CUDA kernels take multiples of 8",
+                          op->name, op->x.stride, op->x.offset);
+    for (int i = 0; i < op->parts_count; i++) {
+        const struct op_matmul_part *part = &op->parts[i];
+        const struct op_weight *w = part->weight;
+        if (!w || w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16 || !w->data || (uintptr_t)w->data % 16)
+            return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for CUDA", op->name, i);
+        if (i == 0) ROSE_TRY(value_check(program, op->name, "x", &op->x, w->k, op->x.rows, err));
+        if (w->k != op->x.cols || (op->gated && w->n != op->parts[0].weight->n))
+            return status_set(err, ROSE_INTERNAL, "%s: weight %d is [%d, %d] and x has %d columns", op->name, i, w->n, w->k,
+                              op->x.cols);
+        if (op->gated && i == 1) continue;
+        if (part->y.dtype == DTYPE_F32)
+            ROSE_TRY(value_check_f32(program, op->name, "y", &part->y, w->n, op->x.rows, err));
+        else
+            ROSE_TRY(value_check(program, op->name, "y", &part->y, w->n, op->x.rows, err));
+        if (part->y.buffer == op->x.buffer && part->y.offset < op->x.offset + op->x.cols &&
+            op->x.offset < part->y.offset + part->y.cols)
+            return status_set(err, ROSE_INTERNAL, "%s: y %d overlaps x", op->name, i);
+    }
+    return ROSE_OK;
+}
+
+/* Parts [begin, begin + count) in one launch: their y are of one type. */
+static enum rose_status record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
+{
+    const struct op_matmul_part *parts = op->parts + begin;
+    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows),
+                             .k = op->x.cols,
+                             .parts = count,
+                             .act = op->activation,
+                             .gated = op->gated,
+                             .accumulate = op->accumulate,
+                             .out_f32 = parts[0].y.dtype == DTYPE_F32,
+                             .pairs = true,
+                             .deterministic = op->deterministic};
+    struct gemm_params p = {
+        .x_stride = op->x.stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
+    struct program_launch l = {.name = op->name, .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    for (int i = 0; i < count; i++) {
+        const struct op_value *y = &parts[i].y;
+        s.n[i] = parts[i].weight->n;
+        s.bias |= parts[i].bias != NULL;
+        p.part[i] = (struct gemm_part){
+            .w = parts[i].weight->data, .bias = parts[i].bias, .n = parts[i].weight->n, .y_stride = y->stride};
+        if (!(op->gated && i)) s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
+    }
+    struct plan plan;
+    ROSE_TRY(matmul_cuda_plan(&s, &program->device->info, &plan, err));
+    matmul_cuda_params(&plan, &p);
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct gemm_params, rows), &l, err));
+    l.cost = (struct program_cost){0};
+    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct gemm_params, x));
+    l.cost.bytes_per[op->x.rows] = 2.0 * op->x.cols;
+    for (int i = 0; i < count; i++) {
+        const struct op_matmul_part *part = &parts[i];
+        l.cost.bytes += part->weight->bytes_read;
+        l.cost.ops_per[op->x.rows] += 2.0 * part->weight->n * part->weight->k;
+        if (op->gated && i) continue;
+        value_use(&l, &part->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
+                  offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, y));
+        l.cost.bytes_per[op->x.rows] += (s.out_f32 ? 4.0 : 2.0) * (1 + op->accumulate) * part->weight->n;
+    }
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err)
+{
+    ROSE_TRY(check(program, op, err));
+    for (int begin = 0, end; begin < op->parts_count; begin = end) {
+        for (end = begin + 1; end < op->parts_count; end++)
+            if (!op->gated && op->parts[end].y.dtype != op->parts[begin].y.dtype) break;
+        ROSE_TRY(record(program, op, begin, end - begin, err));
+    }
+    return ROSE_OK;
+}

@@ -1,0 +1,185 @@
+/* Matrix products against float64: every epilogue, several weights at once, ragged rows, columns and k. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "op_cases_internal.h"
+#include "ops/matmul_cuda.h"
+
+struct matmul_case {
+    const char *name;
+    struct matmul_shape s;
+    float alpha;
+    int pad; /* elements between rows of x and y */
+};
+#define ONE(r, nn, kk, ...) {.rows = r, .parts = 1, .n = {nn}, .k = kk, __VA_ARGS__}
+static const struct matmul_case cases[] = {
+    {"matmul 1x72x200", ONE(1, 72, 200, .pairs = true), 1, 0},
+    {"matmul 5x130x264 to f32, odd columns, bias", ONE(5, 67, 264, .out_f32 = true, .bias = true), 0.5f, 8},
+    {"matmul 19x136x264, residual", ONE(19, 136, 264, .accumulate = true, .pairs = true), 0.25f, 16},
+    {"matmul 3x(96+40+40)x128, bias",
+     {.rows = 3, .parts = 3, .n = {96, 40, 40}, .k = 128, .bias = true, .pairs = true},
+     1,
+     8},
+    {"matmul 70x(72+33+20+1)x136 to f32",
+     {.rows = 70, .parts = 4, .n = {72, 33, 20, 1}, .k = 136, .out_f32 = true},
+     1,
+     0},
+    {"matmul 9x104x192 SwiGLU",
+     {.rows = 9, .parts = 2, .n = {104, 104}, .k = 192, .gated = true, .act = OP_ACT_SILU, .pairs = true},
+     1,
+     0},
+    {"matmul 66x70x72 GeGLU, bias, residual",
+     {.rows = 66,
+      .parts = 2,
+      .n = {70, 70},
+      .k = 72,
+      .gated = true,
+      .bias = true,
+      .accumulate = true,
+      .act = OP_ACT_GELU_TANH,
+      .pairs = true},
+     1,
+     2},
+    {"matmul 130x140x88, 64x128 tiles, gelu", ONE(130, 140, 88, .act = OP_ACT_GELU_ERF, .tile = 3, .pairs = true), 1, 0},
+    {"matmul 140x136x136, 128x128 tiles", ONE(140, 136, 136, .tile = 4, .pairs = true), 1, 8},
+    {"matmul 33x3x8, one column tile, k of one chunk", ONE(33, 3, 8, .tile = 2), 1, 0},
+};
+
+static double act(enum op_activation a, double x)
+{
+    switch (a) {
+    case OP_ACT_SILU: return x / (1 + exp(-x));
+    case OP_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case OP_ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case OP_ACT_RELU: return x > 0 ? x : 0;
+    case OP_ACT_RELU2: return x > 0 ? x * x : 0;
+    default: return x;
+    }
+}
+
+struct data {
+    struct matmul_shape s;
+    size_t x_stride, y_stride;
+    uint16_t *x, *w[GEMM_PARTS];
+    float *bias[GEMM_PARTS];
+    void *old, *got; /* of all parts, one behind the other */
+};
+
+/* dot and the sum of magnitudes, which the float32 sum's error is in proportion to */
+static double dot(const struct data *d, size_t r, int part, size_t col, double *size)
+{
+    double sum = 0;
+    const uint16_t *x = d->x + r * d->x_stride, *w = d->w[part] + col * (size_t)d->s.k;
+    *size = 0;
+    for (int i = 0; i < d->s.k; i++) {
+        double v = (double)bf16_to_f32(x[i]) * (double)bf16_to_f32(w[i]);
+        sum += v, *size += fabs(v);
+    }
+    if (d->s.bias) sum += (double)d->bias[part][col];
+    return sum;
+}
+
+static int check(const struct matmul_case *k, const struct data *d)
+{
+    int wrong = 0, parts = d->s.gated ? 1 : d->s.parts;
+    const char *got = d->got, *old = d->old;
+    size_t element = d->s.out_f32 ? 4 : 2, at = 0;
+    for (int p = 0; p < parts; at += (size_t)d->s.rows * d->y_stride, p++)
+        for (size_t r = 0; r < (size_t)d->s.rows; r++) {
+            for (size_t c = 0; c < (size_t)d->s.n[p]; c++) {
+                size_t i = at + r * d->y_stride + c;
+                double size, up_size, v = act(d->s.act, dot(d, r, p, c, &size)), slack = size;
+                if (d->s.gated) {
+                    double up = dot(d, r, 1, c, &up_size);
+                    slack = size * fabs(up) + up_size * fabs(v), v *= up;
+                }
+                v *= (double)k->alpha, slack = 1e-5 * slack + 1e-5;
+                if (d->s.out_f32) {
+                    float g, o;
+                    memcpy(&g, got + i * element, 4), memcpy(&o, old + i * element, 4);
+                    if (d->s.accumulate) v += (double)o;
+                    if (!(fabs((double)g - v) <= slack) && wrong++ < 5)
+                        fprintf(stderr, "%s: part %d row %zu column %zu is %.9g, expected %.9g\n", k->name, p, r, c, (double)g, v);
+                } else {
+                    uint16_t g, o;
+                    memcpy(&g, got + i * element, 2), memcpy(&o, old + i * element, 2);
+                    if (d->s.accumulate) v += (double)bf16_to_f32(o);
+                    wrong += op_check_bf16(k->name, i, g, v, slack);
+                }
+            }
+            for (size_t c = (size_t)d->s.n[p]; c < d->y_stride; c++) /* between the rows: untouched */
+                wrong += memcmp(got + (at + r * d->y_stride + c) * element, old + (at + r * d->y_stride + c) * element, element) != 0;
+        }
+    return wrong;
+}
+
+static int launch(const struct matmul_case *k, const struct op_io *io, struct data *d, const struct plan *plan)
+{
+    const struct matmul_shape *s = &d->s;
+    struct gemm_params p = {
+        .x_stride = (int64_t)d->x_stride, .rows = (uint32_t)s->rows, .k = (uint32_t)s->k, .alpha = k->alpha};
+    int parts = s->gated ? 1 : s->parts;
+    size_t element = s->out_f32 ? 4 : 2, each = (size_t)s->rows * d->y_stride * element;
+    p.x = io->buffer(io->context, "x", (size_t)s->rows * d->x_stride * 2, d->x, false);
+    char *y = io->buffer(io->context, "y", each * (size_t)parts, d->old, false);
+    for (int i = 0; i < s->parts; i++) {
+        p.part[i].n = s->n[i];
+        p.part[i].w = io->buffer(io->context, "w", (size_t)s->n[i] * (size_t)s->k * 2, d->w[i], true);
+        if (s->bias && i != 2) p.part[i].bias = io->buffer(io->context, "bias", (size_t)s->n[i] * 4, d->bias[i], true);
+        p.part[i].y_stride = (int64_t)d->y_stride;
+        if (i < parts) p.part[i].y = y + (size_t)i * each;
+    }
+    matmul_cuda_params(plan, &p);
+    if (!io->run(io->context, plan, &p, sizeof p)) return 1;
+    io->read(io->context, d->got, y, each * (size_t)parts);
+    return 0;
+}
+
+static int run(const struct matmul_case *k, const struct op_io *io)
+{
+    struct data d = {.s = k->s};
+    if (io->rows) d.s.rows = io->rows;
+    struct rose_error err = {0};
+    struct plan plan;
+    if (matmul_cuda_plan(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
+    int32_t widest = 0;
+    for (int i = 0; i < d.s.parts; i++) widest = d.s.n[i] > widest ? d.s.n[i] : widest;
+    d.x_stride = (size_t)d.s.k + (size_t)(k->pad + 7) / 8 * 8, d.y_stride = (size_t)widest + (size_t)k->pad;
+    size_t xs = (size_t)d.s.rows * d.x_stride, ys = (size_t)d.s.rows * d.y_stride * (size_t)(d.s.gated ? 1 : d.s.parts);
+    d.x = malloc(xs * 2), d.old = malloc(ys * 4), d.got = malloc(ys * 4);
+    op_fill_bf16(d.x, xs, 1, 11);
+    if (d.s.out_f32) {
+        uint32_t seed = 12;
+        for (size_t i = 0; i < ys; i++) ((float *)d.old)[i] = op_normal(&seed);
+    } else
+        op_fill_bf16(d.old, ys, 1, 12);
+    for (int i = 0; i < d.s.parts; i++) {
+        uint32_t seed = 40 + (uint32_t)i;
+        d.w[i] = malloc((size_t)d.s.n[i] * (size_t)d.s.k * 2), d.bias[i] = malloc((size_t)d.s.n[i] * 4);
+        op_fill_bf16(d.w[i], (size_t)d.s.n[i] * (size_t)d.s.k, 1 / sqrtf((float)d.s.k), 20 + (uint32_t)i);
+        for (int c = 0; c < d.s.n[i]; c++) d.bias[i][c] = i == 2 ? 0 : op_normal(&seed); /* part 2 has none */
+    }
+    int wrong = launch(k, io, &d, &plan);
+    if (!wrong) wrong = check(k, &d);
+    io->reset(io->context);
+    for (int i = 0; i < d.s.parts; i++) free(d.w[i]), free(d.bias[i]);
+    free(d.x), free(d.old), free(d.got);
+    return wrong;
+}
+
+const char *op_cases_matmul_name(int i)
+{
+    return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
+}
+int op_cases_matmul_run(int i, const struct op_io *io)
+{
+    return run(&cases[i], io);
+}
+bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out)
+{
+    struct matmul_shape s = cases[i].s;
+    if (rows) s.rows = rows;
+    return matmul_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+}
