@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/sample.h"
+#include "ops/sample_cuda.h"
 #include "ops/value.h"
 
 size_t op_sample_scratch(int32_t vocabulary)
@@ -14,7 +15,7 @@ static enum rose_status check(const struct program *program, const struct op_sam
                               struct rose_error *err)
 {
     int32_t v = op->logits.cols;
-    ROSE_TRY(value_check(program, "sample", "logits", &op->logits, v, EXTENT_SAMPLES, err));
+    ROSE_TRY(value_check_f32(program, "sample", "logits", &op->logits, v, EXTENT_SAMPLES, err));
     if (!op->rows || !op->output)
         return status_set(err, ROSE_INVALID, "sample: the rows' parameters or the output are missing");
     if (op->max_samples <= 0)
@@ -28,6 +29,25 @@ static enum rose_status check(const struct program *program, const struct op_sam
                           "sample: a vocabulary of %d needs %zu bytes of scratch a thread and the device was "
                           "opened with %zu",
                           v, sample_scratch(v), have);
+    return ROSE_OK;
+}
+
+/* The CUDA kernel's geometry, and the counters its blocks meet at. */
+static enum rose_status on_cuda(struct program *program, const struct op_sample *op, struct sample_params *p,
+                                struct program_launch *l, struct rose_error *err)
+{
+    struct sample_shape shape = {.rows = plan_rows(program, EXTENT_SAMPLES),
+                                 .vocabulary = op->logits.cols,
+                                 .modify = op->edits || op->mask || op->history};
+    struct plan plan;
+    if (op->logits.stride % 4 || op->logits.offset % 4)
+        return status_set(err, ROSE_UNSUPPORTED, "sample: rows of stride %d and offset %d; the CUDA kernel takes multiples of 4",
+                          op->logits.stride, op->logits.offset);
+    ROSE_TRY(sample_cuda_plan(&shape, &program->device->info, &plan, &p->blocks, err));
+    p->work_stride = sample_cuda_work(&shape);
+    ROSE_TRY(plan_record(&plan, program, EXTENT_SAMPLES, offsetof(struct sample_params, rows_count), l, err));
+    program_buffer_id counters = program_counters(program, "sample counters", (size_t)op->max_samples * 4);
+    program_use(l, counters, PROGRAM_UPDATE, offsetof(struct sample_params, counters));
     return ROSE_OK;
 }
 
@@ -45,6 +65,7 @@ enum rose_status op_sample(struct program *program, const struct op_sample *op, 
                               .masks = op->masks};
     struct program_launch l = {
         .name = "sample", .layer = -1, .params = &p, .params_bytes = sizeof p, .cpu = sample_cpu};
+    if (program->device->info.kind == DEVICE_CUDA) ROSE_TRY(on_cuda(program, op, &p, &l, err));
     value_use(&l, &op->logits, PROGRAM_UPDATE, offsetof(struct sample_params, logits));
     program_use(&l, op->rows, PROGRAM_READ, offsetof(struct sample_params, rows));
     program_use(&l, op->edits, PROGRAM_READ, offsetof(struct sample_params, edits));

@@ -2,12 +2,19 @@
 
 #include "kernels/cpu/tokens.h"
 #include "kernels/params/tokens.h"
+#include "ops/plan.h"
 
 enum rose_status op_tokens(struct program *program, const struct op_tokens *op, struct rose_error *err)
 {
     if (!op->history || !op->row_history || !op->positions || !op->tokens) return status_set(err, ROSE_INTERNAL, "op_tokens: a buffer is missing");
     struct tokens_params params = {0};
     struct program_launch l = {.name = "tokens", .layer = -1, .params = &params, .params_bytes = sizeof params, .cpu = cpu_tokens};
+    if (program->device->info.kind == DEVICE_CUDA) {
+        enum { THREADS = 128 };
+        struct plan plan = {.kernel = "tokens", .rows = plan_rows(program, EXTENT_ROWS), .times = 1, .per = THREADS, .block = THREADS};
+        plan_int(&plan, "THREADS", THREADS);
+        ROSE_TRY(plan_record(&plan, program, EXTENT_ROWS, offsetof(struct tokens_params, rows), &l, err));
+    }
     program_use(&l, op->history, PROGRAM_READ, offsetof(struct tokens_params, history));
     program_use(&l, op->row_history, PROGRAM_READ, offsetof(struct tokens_params, row_history));
     program_use(&l, op->positions, PROGRAM_READ, offsetof(struct tokens_params, positions));

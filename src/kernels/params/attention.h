@@ -36,11 +36,13 @@ struct attention_params {
     const void *seq_length; /* i32 [S] */
     const void *sinks;      /* f32 [heads] or NULL */
     const void *alibi;      /* f32 [heads] or NULL */
+    const void *relative;   /* f32 [heads, 2 * relative_reach + 1 + 64] or NULL */
     void *partial;          /* f32 [partial_rows, value_dim + 2]: split sequences */
     int64_t q_stride, y_stride, k_stride, v_stride, page_bytes;
     int32_t heads, kv_heads, head_dim, value_dim;
     int32_t cache_dtype, page_tokens, layer, table_stride;
     int32_t window, bidirectional, deterministic, partial_rows;
+    int32_t causal, relative_reach;
     float scale, softcap;
 };
 

@@ -1,5 +1,5 @@
 /* Parameters of the CUDA mixture-of-experts kernels: routing, dispatch (rows copied into the experts' padded
- * buffers), combine (weighted sum of the experts' rows). */
+ * buffers), grouped products of the experts' weights, combine (weighted sum of the experts' rows). */
 #ifndef ROSE_KERNELS_PARAMS_MOE_H
 #define ROSE_KERNELS_PARAMS_MOE_H
 
@@ -21,6 +21,45 @@ struct moe_dispatch_params {
     void *barrier;    /* u32 [2], zero before the first launch; no two grids at the same time */
     int64_t logits_stride, x_stride; /* elements; x_stride a multiple of 8 */
     int32_t tokens, slices;          /* moe_dispatch: slices of a row, each its own unit of work */
+};
+
+/* moe_place: the same places for products that gather their rows: counts and offsets of the experts, the place of
+ * each pick and the token of each place. ROUTE = 1: chooses the experts too. */
+struct moe_place_params {
+    const void *logits; /* ROUTE, as above */
+    const void *bias;
+    void *ids;      /* i32 [T, TOP_K]; written with ROUTE, else read */
+    void *weights;  /* f32 [T, TOP_K]; written with ROUTE, else unused */
+    void *position; /* i32 [T, TOP_K] */
+    void *counts, *offsets;
+    void *active;   /* i32 [1 + EXPERTS]: how many experts have tokens, then which, rising */
+    void *source;   /* i32 [places], the token of each place that has one */
+    int64_t logits_stride;
+    uint32_t tokens;
+};
+
+/* moe_pick: the choice alone, a warp a token. */
+struct moe_pick_params {
+    const void *logits;
+    const void *bias;
+    void *ids;
+    void *weights;
+    int64_t logits_stride;
+    uint32_t tokens;
+};
+
+/* moe_group: y[place] = W[expert of the place] x[place], or activation(gate x) * (up x), for all places that have a
+ * token. */
+struct moe_group_params {
+    const void *x;         /* bf16 [places, K], with GATHER [T, K] */
+    const void *source;    /* GATHER: i32 [places], the token of a place */
+    const void *counts;    /* i32 [EXPERTS] */
+    const void *offsets;   /* i32 [EXPERTS + 1], multiples of the tile's rows */
+    const void *weight[2]; /* bf16 [EXPERTS, N, K]: gate and up, or one */
+    const void *bias[2];   /* f32 [EXPERTS, N], unused when BIAS = 0 */
+    void *y;               /* bf16 [places, N]; places without a token are not written */
+    int64_t x_stride;      /* elements, a multiple of 8 */
+    int64_t weight_stride; /* elements between experts, a multiple of 8 */
 };
 
 struct moe_combine_params {

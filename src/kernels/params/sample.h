@@ -64,7 +64,8 @@ struct sample_params {
     void *counters;            /* CUDA: u32 [R], zero before the first launch; NULL on the CPU */
     int64_t logits_stride, mask_stride, history_stride, work_stride; /* elements */
     int32_t vocabulary, slots, edits_max, masks;
-    int32_t blocks; /* CUDA: blocks a row; grid.x = R * blocks */
+    int32_t blocks;      /* CUDA: blocks a row; grid.x = R * blocks */
+    uint32_t rows_count; /* CUDA: R, written at each launch; the kernel goes by its grid */
 };
 
 #endif

@@ -6,9 +6,10 @@
 
 struct tokens_params {
     const void *history;     /* i32, all slots */
-    const void *row_history; /* i64 [T], where each row's sequence begins in history */
+    const void *row_history; /* i64 [T], where each row's sequence begins in history; CUDA: -1: no sequence */
     const void *positions;   /* i32 [T] */
     void *tokens;            /* i32 [T] */
+    uint32_t rows, unused;   /* CUDA: T */
 };
 
 #endif
