@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/qk.h"
+#include "ops/attention_cuda.h"
 #include "ops/qk_cuda.h"
 #include "ops/value.h"
 
@@ -191,6 +192,7 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
                               struct rose_error *err)
 {
     ROSE_TRY(check_attention(program, step, cache, op, err));
+    if (program->device->info.kind == DEVICE_CUDA) return attention_cuda(program, step, cache, op, err);
     const struct op_heads *h = &op->heads;
     struct attention_params p = {.sinks = op->sinks,
                                  .alibi = op->alibi_slopes,
@@ -205,6 +207,9 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
                                  .cache_dtype = (int32_t)(op->bidirectional ? DTYPE_F32 : cache->dtype),
                                  .window = op->window,
                                  .bidirectional = op->bidirectional,
+                                 .causal = op->causal,
+                                 .relative = op->bidirectional ? op->relative : NULL,
+                                 .relative_reach = op->relative_reach,
                                  .deterministic = op->deterministic,
                                  .scale = op->scale,
                                  .softcap = op->softcap};

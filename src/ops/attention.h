@@ -40,6 +40,9 @@ struct op_qk {
 enum rose_status op_qk(struct program *program, const struct op_step *step, const struct op_cache *cache,
                        const struct op_qk *op, struct rose_error *err);
 
+/* Floats a head: distances and room for a kernel's last tile. */
+#define OP_RELATIVE_STRIDE(reach) (2 * (reach) + 1 + 64)
+
 struct op_attention {
     int layer;
     struct op_heads heads;
@@ -52,7 +55,12 @@ struct op_attention {
     /* Encoders: bidirectional, over this step's own k and v rows instead of pages. window then reaches
      * window/2 to each side. */
     bool bidirectional;
+    bool causal; /* with bidirectional: over this step's own rows, but a row sees (p - window, p] (decoders that embed) */
     struct op_value k, v;
+    /* Added to the scaled score of the key at p + d by the query at p: relative[head][reach + d], |d| <= reach (MPNet, T5 buckets spread
+     * out). Sequences must have at most reach + 1 rows. f32 [heads, OP_RELATIVE_STRIDE(reach)] or NULL; only with bidirectional. */
+    const float *relative;
+    int32_t relative_reach;
     const float *alibi_slopes; /* f32 [heads] or NULL */
     bool deterministic;
 };

@@ -12,11 +12,13 @@ struct setup {
     int window;
     float softcap, scale;
     bool sinks, alibi, bidirectional, deterministic, equal_keys;
+    bool causal;  /* with bidirectional */
+    int relative; /* reach, 0: none */
     /* made by setup_make */
     float *k[MAX_SEQS], *v[MAX_SEQS];   /* all tokens, as the cache holds them before rounding */
     float *q[MAX_SEQS];                 /* all tokens */
     float *kc[MAX_SEQS], *vc[MAX_SEQS]; /* as the cache gives them back */
-    float *sink, *slope;
+    float *sink, *slope, *bias;
     uint8_t *pool;
     size_t page_bytes;
     int pages, stride;
@@ -77,6 +79,7 @@ static void setup_make(struct setup *s)
     }
     s->sink = fixture_reals((size_t)s->heads, 2.0f);
     s->slope = fixture_reals((size_t)s->heads, 0.1f);
+    s->bias = fixture_reals((size_t)s->heads * OP_RELATIVE_STRIDE((size_t)s->relative), 2.0f);
     if (s->scale == 0) s->scale = 1.0f / sqrtf((float)s->d);
 }
 
@@ -84,7 +87,7 @@ static void setup_free(struct setup *s)
 {
     for (int i = 0; i < s->seqs; i++)
         free(s->k[i]), free(s->v[i]), free(s->q[i]), free(s->kc[i]), free(s->vc[i]);
-    free(s->sink), free(s->slope), free(s->pool), free(s->table);
+    free(s->sink), free(s->slope), free(s->bias), free(s->pool), free(s->table);
 }
 
 /* Step arrays for rows [from[i], to[i]) of each sequence. */
@@ -172,6 +175,9 @@ static void run_step(struct setup *s, int threads, const int *from, const int *t
                              .sinks = s->sinks ? s->sink : NULL,
                              .alibi_slopes = s->alibi ? s->slope : NULL,
                              .bidirectional = s->bidirectional,
+                             .causal = s->causal,
+                             .relative = s->relative ? s->bias : NULL,
+                             .relative_reach = s->relative,
                              .deterministic = s->deterministic,
                              .k = qk.k,
                              .v = qk.v,
@@ -189,8 +195,8 @@ static void run_step(struct setup *s, int threads, const int *from, const int *t
 /* float64, one query row; token order. */
 static void reference_row(const struct setup *s, int seq, int at, int n, int head, double *out)
 {
-    int kv = head / (s->heads / s->kv_heads), lo = 0, hi = s->bidirectional ? n : at + 1;
-    if (s->window && s->bidirectional)
+    int kv = head / (s->heads / s->kv_heads), lo = 0, hi = s->bidirectional && !s->causal ? n : at + 1;
+    if (s->window && s->bidirectional && !s->causal)
         lo = at - s->window / 2, hi = at + s->window / 2 + 1;
     else if (s->window)
         lo = at - s->window + 1;
@@ -204,6 +210,7 @@ static void reference_row(const struct setup *s, int seq, int at, int n, int hea
                    (double)s->kc[seq][at3(j, s->kv_heads, kv, s->d, x)];
         dot *= s->scale;
         if (s->softcap != 0) dot = s->softcap * tanh(dot / s->softcap);
+        if (s->relative) dot += (double)s->bias[(size_t)head * OP_RELATIVE_STRIDE((size_t)s->relative) + (size_t)(s->relative + j - at)];
         if (s->alibi) dot -= (double)s->slope[head] * abs(at - j);
         score[j] = dot;
         if (dot > top) top = dot;
@@ -422,6 +429,15 @@ TEST(encoders)
     check_setup(s, "local");
     s.alibi = true, s.d = 34, s.e = 34;
     check_setup(s, "local alibi");
+    s.alibi = false, s.window = 0, s.relative = 0;
+    for (int i = 0; i < s.seqs; i++) s.relative = s.rows[i] > s.relative ? s.rows[i] : s.relative;
+    check_setup(s, "relative bias");
+    s.relative += 70, s.d = 32, s.e = 32;
+    check_setup(s, "relative bias of a longer reach");
+    s.relative = 0, s.causal = true;
+    check_setup(s, "own rows, causal");
+    s.window = 20;
+    check_setup(s, "own rows, causal with a window");
 }
 
 /* The same rows whole, in chunks with other sequences around them, with another page size: equal bits. */

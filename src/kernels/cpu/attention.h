@@ -43,6 +43,7 @@ struct attention_softmax {
     float *sum;     /* [rows, ATTENTION_LANES]: of the weights */
     const int32_t *lo, *hi;
     const float *slopes;     /* alibi times log2 e, [rows] or NULL: score -= slope * |token - position| */
+    const float *const *relative; /* [rows] or NULL: score += relative[r][column] */
     const int32_t *position; /* [rows] minus the tile's first token */
     float softcap;           /* times log2 e; 0: none */
     int32_t rows, acc_ld, value_dim;

@@ -77,7 +77,7 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
 static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
 {
     enum { N = ATTENTION_TILE / VL };
-    bool plain = s->softcap == 0 && !s->slopes;
+    bool plain = s->softcap == 0 && !s->slopes && !s->relative;
     for (int32_t r = 0; r < s->rows; r++) {
         float *row = s->scores + r * ATTENTION_TILE, *sum = s->sum + r * ATTENTION_LANES;
         vf x[N], limit = vset1(s->maximum[r] + ATTENTION_SLACK), high;

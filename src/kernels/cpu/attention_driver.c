@@ -27,6 +27,7 @@ struct walk {
     const int32_t *seq_rows, *seq_length, *page_table;
     /* scratch of this worker */
     float *q, *kt, *v, *scores, *acc, *total, *m, *l, *total_m, *total_l, *slopes, *lanes;
+    const float **relative; /* [rows]: the bias of the tile's first column */
     int32_t *position, *lo, *hi;
     uint16_t *half_q, *half_k, *half_v, *half_weights;
     int32_t d32; /* head_dim in whole 32s */
@@ -70,6 +71,7 @@ static size_t walk_scratch(struct walk *w, char *base)
     PLACE(total_m, rows);
     PLACE(total_l, rows);
     PLACE(slopes, rows);
+    PLACE(relative, rows);
     PLACE(position, rows);
     PLACE(lo, rows);
     PLACE(hi, rows);
@@ -136,6 +138,11 @@ static void row_sees(const struct walk *w, int32_t seq, int32_t i, int64_t *begi
     if (p->bidirectional) {
         int32_t half = p->window / 2;
         *position = i;
+        if (p->causal) {
+            *begin = p->window && i >= p->window ? i - p->window + 1 : 0;
+            *end = i + 1;
+            return;
+        }
         *begin = p->window && i > half ? i - half : 0;
         *end = p->window && i + (int64_t)half + 1 < n ? i + (int64_t)half + 1 : n;
         return;
@@ -288,7 +295,7 @@ static bool tile_range(const struct walk *w, const struct item *it, int64_t t0, 
     row_sees(w, it->seq, first, &unused, &first_end, &unused);
     row_sees(w, it->seq, first + it->rows - 1, &last_begin, &unused, &unused);
     *begin = ATTENTION_TILE, *end = 0;
-    if (t0 >= last_begin && t0 + ATTENTION_TILE <= first_end && !w->p->alibi) { /* all rows see all of it */
+    if (t0 >= last_begin && t0 + ATTENTION_TILE <= first_end && !w->p->alibi && !w->p->relative) { /* all rows see all of it */
         for (int64_t r = 0; r < rows; r++) w->lo[r] = 0, w->hi[r] = ATTENTION_TILE;
         *begin = 0, *end = ATTENTION_TILE;
         return true;
@@ -301,6 +308,9 @@ static bool tile_range(const struct walk *w, const struct item *it, int64_t t0, 
         for (int32_t h = 0; h < it->heads; h++) {
             int32_t r = i * it->heads + h;
             w->lo[r] = a, w->hi[r] = b, w->position[r] = (int32_t)(at - t0);
+            if (w->p->relative) /* column 0 lies t0 - at from the query */
+                w->relative[r] = (const float *)w->p->relative + (int64_t)(it->head0 + h) * (2 * w->p->relative_reach + 1 + 64) +
+                                 w->p->relative_reach + (t0 - at);
         }
         if (a < b) *begin = ROSE_MIN(*begin, a), *end = ROSE_MAX(*end, b);
     }
@@ -426,6 +436,7 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
                                   .lo = w->lo,
                                   .hi = w->hi,
                                   .slopes = p->alibi ? w->slopes : NULL,
+                                  .relative = p->relative ? w->relative : NULL,
                                   .position = w->position,
                                   .softcap = p->softcap * LOG2_E,
                                   .rows = rows,

@@ -10,6 +10,7 @@ VEC_INLINE vf VEC_NAME(attention_score)(const struct attention_softmax *s, int32
 {
     vf column = viota() + vset1((float)(j * VL));
     if (s->softcap != 0) x = vtanh(x) * vset1(s->softcap);
+    if (s->relative) x = vfma(vload(s->relative[r] + j * VL), vset1(1.44269504f), x);
     if (s->slopes) x = x - vset1(s->slopes[r]) * vabs(column - vset1((float)s->position[r]));
     vm seen = vand(vlt(vset1((float)s->lo[r] - 0.5f), column), vlt(column, vset1((float)s->hi[r] - 0.5f)));
     return vsel(seen, x, vset1(-INFINITY));
