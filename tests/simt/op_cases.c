@@ -210,6 +210,7 @@ static const struct {
     bool (*plan)(int i, const struct device_info *device, int rows, struct plan *out);
 } files[] = {{norm_name, norm_run_case, norm_plan},
              {op_cases_qk_name, op_cases_qk_run, op_cases_qk_plan},
+             {op_cases_attention_name, op_cases_attention_run, op_cases_attention_plan},
              {op_cases_act_name, op_cases_act_run, op_cases_act_plan},
              {op_cases_value_name, op_cases_value_run, op_cases_value_plan},
              {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};

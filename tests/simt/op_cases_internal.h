@@ -20,6 +20,10 @@ const char *op_cases_qk_name(int i);
 int op_cases_qk_run(int i, const struct op_io *io);
 bool op_cases_qk_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+const char *op_cases_attention_name(int i);
+int op_cases_attention_run(int i, const struct op_io *io);
+bool op_cases_attention_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 const char *op_cases_act_name(int i);
 int op_cases_act_run(int i, const struct op_io *io);
 bool op_cases_act_plan(int i, const struct device_info *device, int rows, struct plan *out);

@@ -1,0 +1,77 @@
+/* What the attention kernels share: which rows a block takes, who sees what, scores.
+ *
+ * Query rows are packed: the GROUP query heads of a key-value head stand one behind the other, so packed row f of a sequence is
+ * its row f / GROUP, head kv_head * GROUP + f % GROUP, and a tile of matrix rows holds many heads of few tokens or few heads
+ * of many.
+ *
+ * Constants: HEADS KV_HEADS HD SCALE; WINDOW (0: none) CAP (0: none) SINKS ALIBI BIDIRECTIONAL; PAGE_TOKENS. */
+#ifndef ROSE_CUDA_ATTENTION_CUH
+#define ROSE_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/params/attention_tile.h"
+#include "kernels/params/kv_layout.h"
+
+#define GROUP (HEADS / KV_HEADS)
+#define LOG2_E 1.44269504088896341f
+#define PAGES (!(BIDIRECTIONAL))
+#define NO_SCORE -1e30f /* below every score, and a difference of two is no NaN */
+
+/* Item `target` of the tiles of `m` packed rows of all sequences, the last sequence and its last tile first (causal: the longest
+ * first). False behind the last. The whole warp calls. */
+DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t target, uint32_t m, uint32_t *seq, uint32_t *tile)
+{
+    uint32_t lane = lane_id(), done = 0;
+    for (uint32_t base = 0; base < seqs; base += WARP) {
+        uint32_t tiles = 0;
+        if (base + lane < seqs) {
+            uint32_t s = seqs - 1 - base - lane;
+            tiles = ((uint32_t)(seq_rows[s + 1] - seq_rows[s]) * GROUP + m - 1) / m;
+        }
+        uint32_t scan = warp_scan_u32(tiles), all = shuffle_u32(FULL_WARP, scan, WARP - 1, WARP);
+        if (target < done + all) {
+            uint32_t at = ffs_u32(warp_ballot(FULL_WARP, scan > target - done)) - 1;
+            uint32_t end = shuffle_u32(FULL_WARP, scan, at, WARP);
+            *seq = seqs - 1 - base - at;
+            *tile = end - 1 - (target - done);
+            return true;
+        }
+        done += all;
+    }
+    return false;
+}
+
+/* The tokens [begin, end) that row i of n sees, of a sequence of `length`. */
+DEVICE void attention_sight(int32_t i, int32_t n, int32_t length, int32_t *begin, int32_t *end)
+{
+    if (BIDIRECTIONAL) {
+        *begin = WINDOW ? max_i32(i - WINDOW / 2, 0) : 0;
+        *end = WINDOW ? min_i32(i + WINDOW / 2 + 1, n) : n;
+    } else {
+        int32_t at = length - n + i;
+        *begin = WINDOW ? max_i32(at - WINDOW + 1, 0) : 0;
+        *end = at + 1;
+    }
+}
+
+/* A raw product to a score in units of log 2. distance: |token - position|, slope times log2 e. */
+DEVICE float attention_score(float dot, float slope, int32_t distance)
+{
+    float s = dot * (SCALE * LOG2_E);
+    if (CAP > 0) {
+        /* cap * tanh(x / cap) = cap - 2 cap / (1 + e^(2 x / cap)) */
+        float e = exp2_approx(dot * (SCALE * 2 * LOG2_E / (CAP > 0 ? CAP : 1.0f)));
+        s = fma_f32(-2.0f * CAP * LOG2_E, rcp_approx(1.0f + e), CAP * LOG2_E);
+    }
+    if (ALIBI) s = fma_f32(-slope, (float)distance, s);
+    return s;
+}
+
+/* The page of token t, -1 where there is none. */
+DEVICE int32_t attention_page(const int32_t *table, int32_t t, int32_t end)
+{
+    return t < end ? table[t / PAGE_TOKENS] : -1;
+}
+
+#endif

@@ -1,0 +1,242 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
+/* Attention of tiles of query rows over pages or, for encoders, over the step's own rows: any ragged batch. Online softmax
+ * (Milakov & Gimelshein 2018) over tiles held in registers (Dao 2023, FlashAttention-2); products by mma.sync.
+ *
+ * A block takes M packed rows of one sequence and key-value head (attention.cuh) and walks over the tokens they see, N at a
+ * time; a warp has 16 of the rows. Keys and values of the next tile arrive by cp.async while this one is computed.
+ *
+ *     shared memory: Q[M], then two stages of K[N], V[N]; rows of HD elements and 16 bytes, so that ldmatrix meets no bank twice
+ *
+ * Constants: those of attention.cuh; M N. */
+#include "kernels/cuda/attention.cuh"
+
+#define THREADS (M * 2)
+#define ROW_BYTES (HD * 2 + 16)
+#define CHUNKS (HD / 8)
+#define STAGE_BYTES (N * ROW_BYTES)
+#define Q_IN_REGISTERS (HD <= 128)
+STATIC_ASSERT(HD % 16 == 0 && M % 16 == 0 && N % 16 == 0 && HEADS % KV_HEADS == 0, "shapes of the matrix instructions");
+
+struct tile {
+    uint32_t seq, kv_head;
+    int32_t row0, rows, length; /* the sequence's first row, its rows, its tokens */
+    uint32_t first;             /* packed row of the tile's first */
+};
+
+/* Tokens t0 .. t0 + N - 1 of K and V into shared memory; zeros from `end` on and where a page is freed. */
+DEVICE void tile_load(const struct attention_tile_params *p, const struct tile *t, int32_t t0, int32_t end, unsigned char *to)
+{
+    const int32_t *table = (const int32_t *)p->page_table + (int64_t)t->seq * p->table_stride;
+    UNROLL for (uint32_t i = 0; i < (N * CHUNKS + THREADS - 1) / THREADS; i++)
+    {
+        uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS;
+        if (N * CHUNKS % THREADS && c >= N * CHUNKS) continue;
+        int32_t token = t0 + (int32_t)row;
+        bool there = token < end;
+        const char *k = (const char *)p->q, *v = k;
+        if (PAGES) {
+            int32_t page = attention_page(table, token, end);
+            there = page >= 0;
+            if (there) {
+                k = (const char *)p->pool + page * p->page_bytes + p->layer_offset +
+                    KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, 2) + col * 16;
+                v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2);
+            }
+        } else if (there) {
+            k = (const char *)((const bf16 *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * 8);
+            v = (const char *)((const bf16 *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * 8);
+        }
+        cp_async16_zfill(to + row * ROW_BYTES + col * 16, k, there ? 16 : 0);
+        cp_async16_zfill(to + STAGE_BYTES + row * ROW_BYTES + col * 16, v, there ? 16 : 0);
+    }
+}
+
+DEVICE void tile_load_q(const struct attention_tile_params *p, const struct tile *t, unsigned char *to)
+{
+    UNROLL for (uint32_t i = 0; i < M * CHUNKS / THREADS; i++)
+    {
+        uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS, f = t->first + row;
+        bool there = f < (uint32_t)t->rows * GROUP;
+        const bf16 *from = (const bf16 *)p->q;
+        if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8;
+        cp_async16_zfill(to + row * ROW_BYTES + col * 16, from, there ? 16 : 0);
+    }
+}
+
+/* s = q k^T of the warp's 16 rows and the tile's N tokens. */
+DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HD / 16][4], const unsigned char *ks, float s[N / 8][4])
+{
+    const uint32_t lane = lane_id();
+    const unsigned char *at = ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
+    UNROLL for (int n = 0; n < N / 8; n++)
+        UNROLL for (int e = 0; e < 4; e++) s[n][e] = 0;
+    UNROLL for (int k = 0; k < HD / 16; k++)
+    {
+        uint32_t a[4];
+        if (Q_IN_REGISTERS) {
+            UNROLL for (int e = 0; e < 4; e++) a[e] = q[k][e];
+        } else {
+            ldmatrix_x4(a, qs + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + k * 32 + lane / 16 * 16);
+        }
+        UNROLL for (int n = 0; n < N / 16; n++)
+        {
+            uint32_t b[4];
+            ldmatrix_x4(b, at + n * 16 * ROW_BYTES + k * 32);
+            mma_bf16(s[2 * n], a, b);
+            mma_bf16(s[2 * n + 1], a, b + 2);
+        }
+    }
+}
+
+/* Scores to weights; the running maximum, sum and result follow. */
+DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], const int32_t end[2], const int32_t at[2],
+                         const float slope[2], float m[2], float l[2], float o[HD / 8][4])
+{
+    const uint32_t c = lane_id() % 4;
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        bool whole = t0 >= begin[h] && t0 + N <= end[h];
+        float most = NO_SCORE;
+        UNROLL for (int n = 0; n < N / 8; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                int32_t token = t0 + n * 8 + (int32_t)(2 * c) + e;
+                int32_t away = token - at[h];
+                float v = attention_score(s[n][2 * h + e], slope[h], away < 0 ? -away : away);
+                if (!whole && (token < begin[h] || token >= end[h])) v = NO_SCORE * 2;
+                s[n][2 * h + e] = v;
+                most = max_f32(most, v);
+            }
+        most = max_f32(m[h], warp_max_f32(most, 4));
+        float keep = exp2_approx(m[h] - most), sum = 0;
+        m[h] = most;
+        UNROLL for (int n = 0; n < N / 8; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                float w = exp2_approx(s[n][2 * h + e] - most);
+                s[n][2 * h + e] = w;
+                sum += w;
+            }
+        l[h] = fma_f32(l[h], keep, sum);
+        UNROLL for (int d = 0; d < HD / 8; d++)
+        {
+            o[d][2 * h] *= keep;
+            o[d][2 * h + 1] *= keep;
+        }
+    }
+}
+
+/* o += weights v. */
+DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id();
+    const unsigned char *at = vs + lane % 16 * ROW_BYTES + lane / 16 * 16;
+    UNROLL for (int n = 0; n < N / 16; n++)
+    {
+        uint32_t a[4];
+        UNROLL for (int e = 0; e < 4; e++)
+            a[e] = f32_to_bf16x2(s[2 * n + e / 2][e % 2 * 2], s[2 * n + e / 2][e % 2 * 2 + 1]).bits;
+        UNROLL for (int d = 0; d < HD / 16; d++)
+        {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, at + n * 16 * ROW_BYTES + d * 32);
+            mma_bf16(o[2 * d], a, b);
+            mma_bf16(o[2 * d + 1], a, b + 2);
+        }
+    }
+}
+
+/* The warp's rows of the result, through its rows of Q's shared memory. */
+DEVICE void tile_store(const struct attention_tile_params *p, const struct tile *t, unsigned char *qs, const float m[2],
+                       const float l[2], float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id(), first = t->first + warp_id() * 16;
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        float sum = warp_sum_f32(l[h], 4), scale = 1;
+        if (SINKS) {
+            uint32_t f = first + lane / 4 + 8 * h;
+            float sink = ((const float *)p->sinks)[t->kv_head * GROUP + f % GROUP] * LOG2_E, most = max_f32(m[h], sink);
+            scale = exp2_approx(m[h] - most);
+            sum = fma_f32(sum, scale, exp2_approx(sink - most));
+        }
+        scale = sum > 0 ? scale * rcp_approx(sum) : 0.0f;
+        if (m[h] <= NO_SCORE) scale = 0; /* it saw nothing */
+        UNROLL for (int d = 0; d < HD / 8; d++)
+            st4(qs + (lane / 4 + 8 * h) * ROW_BYTES + d * 16 + lane % 4 * 4,
+                f32_to_bf16x2(o[d][2 * h] * scale, o[d][2 * h + 1] * scale).bits);
+    }
+    warp_sync(FULL_WARP);
+    UNROLL for (uint32_t i = 0; i < CHUNKS / 2; i++)
+    {
+        uint32_t c = lane + i * WARP, row = c / CHUNKS, col = c % CHUNKS, f = first + row;
+        if (f < (uint32_t)t->rows * GROUP)
+            st16((bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8,
+                 ld16(qs + row * ROW_BYTES + col * 16));
+    }
+}
+
+DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t)
+{
+    unsigned char *shared = dynamic_shared(), *qs = shared + warp_id() * 16 * ROW_BYTES, *stages = shared + M * ROW_BYTES;
+    const uint32_t lane = lane_id(), packed = (uint32_t)t->rows * GROUP;
+    int32_t begin[2], end[2], at[2], from, to, other;
+    float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HD / 8][4];
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t f = t->first + warp_id() * 16 + lane / 4 + 8 * h;
+        int32_t i = (int32_t)(f / GROUP);
+        attention_sight(i, t->rows, t->length, &begin[h], &end[h]);
+        at[h] = t->length - t->rows + i;
+        if (f >= packed) end[h] = 0;
+        if (ALIBI) slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
+    }
+    UNROLL for (int d = 0; d < HD / 8; d++)
+        UNROLL for (int e = 0; e < 4; e++) o[d][e] = 0;
+    /* What any row of the tile sees. */
+    attention_sight((int32_t)(t->first / GROUP), t->rows, t->length, &from, &other);
+    attention_sight((int32_t)((min_u32(t->first + M, packed) - 1) / GROUP), t->rows, t->length, &other, &to);
+    from = from / N * N;
+
+    tile_load_q(p, t, shared);
+    uint32_t q[HD / 16][4];
+    UNROLL_N(1) for (int32_t t0 = from - N, turn = 0; t0 < to; t0 += N, turn ^= 1)
+    {
+        unsigned char *stage = stages + turn * 2 * STAGE_BYTES, *next = stages + (turn ^ 1) * 2 * STAGE_BYTES;
+        if (t0 + N < to) tile_load(p, t, t0 + N, to, next);
+        cp_async_commit();
+        if (t0 < from) continue;
+        cp_async_wait(1);
+        block_sync();
+        if (Q_IN_REGISTERS && t0 == from)
+            UNROLL for (int k = 0; k < HD / 16; k++)
+                ldmatrix_x4(q[k], qs + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + k * 32 + lane / 16 * 16);
+        float s[N / 8][4];
+        tile_scores(qs, q, stage, s);
+        tile_softmax(s, t0, begin, end, at, slope, m, l, o);
+        tile_values(s, stage + STAGE_BYTES, o);
+        block_sync();
+    }
+    cp_async_wait_all();
+    block_sync();
+    tile_store(p, t, qs, m, l, o);
+    block_sync();
+}
+
+KERNEL(attention_tile, struct attention_tile_params, p, THREADS, 1)
+{
+    const int32_t *seq_rows = (const int32_t *)p.seq_rows;
+    grid_dependency_wait();
+    grid_dependency_launch();
+    for (uint32_t item = block_x();; item += grid_dim_x()) {
+        struct tile t;
+        uint32_t tile;
+        if (!attention_item(seq_rows, p.seqs, item / KV_HEADS, M, &t.seq, &tile)) break;
+        t.kv_head = item % KV_HEADS;
+        t.row0 = seq_rows[t.seq];
+        t.rows = seq_rows[t.seq + 1] - t.row0;
+        t.length = PAGES ? ((const int32_t *)p.seq_length)[t.seq] : t.rows;
+        t.first = tile * M;
+        tile_run(&p, &t);
+    }
+}

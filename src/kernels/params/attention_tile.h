@@ -1,0 +1,23 @@
+/* Parameters of the CUDA attention kernels. */
+#ifndef ROSE_KERNELS_PARAMS_ATTENTION_TILE_H
+#define ROSE_KERNELS_PARAMS_ATTENTION_TILE_H
+
+#include "kernels/params/types.h"
+
+struct attention_tile_params {
+    const void *q;              /* bf16 [rows, HEADS * HD] */
+    void *y;                    /* the same */
+    const void *k, *v;          /* !PAGES: bf16 [rows, KV_HEADS * HD] */
+    const void *pool;           /* PAGES: kv_layout.h */
+    const void *page_table;     /* PAGES: i32 [seqs, table_stride]; -1: freed */
+    const void *seq_rows;       /* i32 [seqs + 1] */
+    const void *seq_length;     /* PAGES: i32 [seqs]; 0: an inert sequence, its rows become zeros */
+    const void *sinks, *alibi;  /* f32 [HEADS] */
+    void *partial;              /* split kernels: what blocks leave to each other, attention_split.h */
+    int64_t q_stride, y_stride, k_stride, v_stride; /* elements */
+    int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
+    uint32_t seqs;
+    int32_t table_stride;
+};
+
+#endif

@@ -1,0 +1,248 @@
+/* Attention over pages and over a step's own rows, against float64. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/params/attention_tile.h"
+#include "kernels/params/kv_layout.h"
+#include "op_cases_internal.h"
+#include "ops/attention_cuda.h"
+
+enum { MOST_SEQS = 48, LAYERS = 3, LAYER = 1 };
+
+struct attention_case {
+    const char *name;
+    struct attention_shape s;
+    int seqs[MOST_SEQS][2]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row */
+};
+#define HEADS(q, kv, d) .heads = {q, kv, d, d}
+#define AT(...)                                               \
+    {                                                         \
+        .scale = 0.11f, __VA_ARGS__ \
+    }
+static const struct attention_case cases[] = {
+    {"attention 4/2 of 64, ragged", AT(HEADS(4, 2, 64)), {{37, 0}, {1, 70}, {5, 131}, {-1, 0}, {2, 0}}},
+    {"attention 7/1 of 128, chunk behind a prefix", AT(HEADS(7, 1, 128)), {{21, 100}, {3, 1}}},
+    {"attention 8/2 of 64, window 50", AT(HEADS(8, 2, 64), .window = 50), {{40, 90}, {1, 200}, {9, 3}}},
+    {"attention 4/4 of 80, cap", AT(HEADS(4, 4, 80), .softcap = 2.5f), {{33, 7}, {1, 64}}},
+    {"attention 8/1 of 64, sinks, window 33",
+     AT(HEADS(8, 1, 64), .sinks = true, .window = 33),
+     {{35, 60}, {1, 95}, {-1, 0}}},
+    {"attention 4/2 of 96, alibi", AT(HEADS(4, 2, 96), .alibi = true), {{20, 40}, {1, 30}}},
+    {"attention 2/1 of 192", AT(HEADS(2, 1, 192)), {{37, 20}, {1, 50}}},
+    {"attention 2/1 of 256, cap, window 40",
+     AT(HEADS(2, 1, 256), .softcap = 30, .window = 40),
+     {{35, 30}, {1, 66}}},
+    {"attention 3/1 of 16", AT(HEADS(3, 1, 16)), {{9, 0}, {1, 40}, {1, 0}}},
+    {"attention 2/2 of 32, pages of 16", AT(HEADS(2, 2, 32), .page_tokens = 16), {{9, 80}, {1, 40}}},
+    {"attention 4/4 of 64, bidirectional", AT(HEADS(4, 4, 64), .bidirectional = true), {{70, 0}, {1, 0}, {33, 0}}},
+    {"attention 4/2 of 32, bidirectional, window 20, alibi",
+     AT(HEADS(4, 2, 32), .bidirectional = true, .window = 20, .alibi = true),
+     {{75, 0}, {2, 0}}},
+};
+
+struct data {
+    struct attention_shape s;
+    int seqs, stride;
+    int32_t rows[MOST_SEQS + 1], length[MOST_SEQS];
+    size_t all, kv_all, pool_bytes;
+    int64_t page_bytes, layer_bytes;
+    uint16_t *q, *k, *v, *y, *pool;
+    int32_t *table;
+    float *sinks, *slopes;
+};
+
+static int count(const struct attention_case *c, int rows, struct attention_shape *s, int32_t *first, int32_t *length)
+{
+    int n = 0, all = 0;
+    for (; n < MOST_SEQS && c->seqs[n][0]; n++) {
+        int r = c->seqs[n][0], inert = r < 0;
+        if (inert) r = 1;
+        if (first) first[n] = all, length[n] = inert ? 0 : r + c->seqs[n][1];
+        all += r;
+    }
+    if (rows > all) { /* the last sequence grows */
+        if (first) length[n - 1] += rows - all;
+        all = rows;
+    }
+    if (first) first[n] = all;
+    s->rows = all, s->seqs = n;
+    if (!s->page_tokens) s->page_tokens = 32;
+    return n;
+}
+
+static void make(struct data *d)
+{
+    const struct attention_shape *s = &d->s;
+    size_t hd = (size_t)s->heads.head_dim, rows = (size_t)d->rows[d->seqs];
+    uint32_t seed = 17;
+    d->all = rows * (size_t)s->heads.heads * hd, d->kv_all = rows * (size_t)s->heads.kv_heads * hd;
+    d->q = malloc(d->all * 2), d->y = malloc(d->all * 2);
+    d->k = malloc(d->kv_all * 2), d->v = malloc(d->kv_all * 2);
+    op_fill_bf16(d->q, d->all, 1.5f, 21);
+    op_fill_bf16(d->k, d->kv_all, 1, 22), op_fill_bf16(d->v, d->kv_all, 1, 23);
+    d->sinks = malloc((size_t)s->heads.heads * 4), d->slopes = malloc((size_t)s->heads.heads * 4);
+    for (int h = 0; h < s->heads.heads; h++)
+        d->sinks[h] = op_normal(&seed) * 2, d->slopes[h] = 0.02f * (float)(h + 1);
+    if (s->bidirectional) {
+        for (int i = 0; i < d->seqs; i++) d->length[i] = d->rows[i + 1] - d->rows[i];
+        return;
+    }
+    int32_t pages = 0, most = 0;
+    for (int i = 0; i < d->seqs; i++) {
+        int32_t n = (d->length[i] + s->page_tokens - 1) / s->page_tokens;
+        pages += n, most = n > most ? n : most;
+    }
+    d->stride = most + 1;
+    d->table = malloc((size_t)(d->seqs * d->stride) * 4);
+    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim, s->heads.head_dim, 2);
+    d->page_bytes = LAYERS * d->layer_bytes;
+    d->pool_bytes = (size_t)(d->page_bytes * (pages + 1));
+    d->pool = malloc(d->pool_bytes);
+    op_fill_bf16(d->pool, d->pool_bytes / 2, 1, 24);
+    int32_t next = 0;
+    for (int i = 0; i < d->seqs; i++)
+        for (int b = 0; b < d->stride; b++) {
+            int32_t *at = &d->table[i * d->stride + b];
+            bool used = b < (d->length[i] + s->page_tokens - 1) / s->page_tokens;
+            *at = used ? pages - next++ : -1;
+            /* Nobody in the step looks at it any more. */
+            int32_t first = d->length[i] - (d->rows[i + 1] - d->rows[i]) - s->window + 1;
+            if (used && s->window && (b + 1) * s->page_tokens <= first) *at = -1;
+            if (!used || (b + 1) * s->page_tokens <= d->length[i]) continue;
+            /* What lies behind the last token was never written: NaN. */
+            for (int part = 0; part < 2; part++)
+                for (int h = 0; h < s->heads.kv_heads; h++) {
+                    int from = d->length[i] % s->page_tokens;
+                    char *tail = (char *)d->pool + *at * d->page_bytes + LAYER * d->layer_bytes +
+                                 (part ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, 2) : 0) +
+                                 KV_ROWS_TOKEN(h, from, s->page_tokens, hd, 2);
+                    memset(tail, 0xff, (size_t)(s->page_tokens - from) * hd * 2);
+                }
+        }
+}
+
+static const uint16_t *vector(const struct data *d, int seq, int head, int token, bool value)
+{
+    const struct attention_shape *s = &d->s;
+    size_t hd = (size_t)s->heads.head_dim;
+    if (s->bidirectional)
+        return (value ? d->v : d->k) + ((size_t)(d->rows[seq] + token) * (size_t)s->heads.kv_heads + (size_t)head) * hd;
+    int64_t page = d->table[seq * d->stride + token / s->page_tokens];
+    if (page < 0) return NULL;
+    return (const uint16_t *)((const char *)d->pool + page * d->page_bytes + LAYER * d->layer_bytes +
+                              (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, 2) : 0) +
+                              KV_ROWS_TOKEN(head, token % s->page_tokens, s->page_tokens, hd, 2));
+}
+
+/* One head of one row: the result, and the sum of the weights times |v| that bounds what rounding weights to bf16 does. */
+static bool reference(const struct data *d, int seq, int row, int head, double *y, double *sum_abs)
+{
+    const struct attention_shape *s = &d->s;
+    int n = d->rows[seq + 1] - d->rows[seq], length = d->length[seq], hd = s->heads.head_dim;
+    int kv = head / (s->heads.heads / s->heads.kv_heads), at = length - n + row, lo = 0, hi = at + 1;
+    if (s->bidirectional) hi = length;
+    if (s->window && s->bidirectional)
+        lo = at - s->window / 2, hi = at + s->window / 2 + 1;
+    else if (s->window)
+        lo = at - s->window + 1;
+    lo = lo < 0 ? 0 : lo, hi = hi > length ? length : hi;
+    const uint16_t *q = d->q + ((size_t)(d->rows[seq] + row) * (size_t)s->heads.heads + (size_t)head) * (size_t)hd;
+    double *w = malloc(((size_t)length + 1) * 8), most = s->sinks ? (double)d->sinks[head] : -1e300, sum = 0;
+    for (int t = lo; t < hi; t++) {
+        const uint16_t *k = vector(d, seq, kv, t, false);
+        if (!k) return free(w), false;
+        double dot = 0;
+        for (int i = 0; i < hd; i++) dot += (double)bf16_to_f32(q[i]) * (double)bf16_to_f32(k[i]);
+        dot *= (double)s->scale;
+        if (s->softcap > 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
+        if (s->alibi) dot -= (double)d->slopes[head] * abs(t - at);
+        w[t] = dot;
+        most = dot > most ? dot : most;
+    }
+    for (int t = lo; t < hi; t++) sum += w[t] = exp(w[t] - most);
+    if (s->sinks) sum += exp((double)d->sinks[head] - most);
+    for (int i = 0; i < hd; i++) y[i] = sum_abs[i] = 0;
+    for (int t = lo; t < hi; t++) {
+        const uint16_t *v = vector(d, seq, kv, t, true);
+        for (int i = 0; i < hd; i++) {
+            double x = w[t] / sum * (double)bf16_to_f32(v[i]);
+            y[i] += x, sum_abs[i] += fabs(x);
+        }
+    }
+    free(w);
+    return true;
+}
+
+static int check(const struct data *d, const char *name)
+{
+    int wrong = 0, hd = d->s.heads.head_dim;
+    double y[256], sum_abs[256], error = 0, norm = 0;
+    for (int seq = 0; seq < d->seqs; seq++)
+        for (int row = 0; row < d->rows[seq + 1] - d->rows[seq]; row++)
+            for (int head = 0; head < d->s.heads.heads; head++) {
+                size_t at = ((size_t)(d->rows[seq] + row) * (size_t)d->s.heads.heads + (size_t)head) * (size_t)hd;
+                if (!reference(d, seq, row, head, y, sum_abs))
+                    return fprintf(stderr, "%s: the case sees a freed page\n", name), 1;
+                for (int i = 0; i < hd; i++) {
+                    double got = (double)bf16_to_f32(d->y[at + (size_t)i]);
+                    wrong += op_check_bf16(name, at + (size_t)i, d->y[at + (size_t)i], y[i], sum_abs[i] * 0x1p-8 + 2e-5);
+                    error += (got - y[i]) * (got - y[i]), norm += y[i] * y[i];
+                }
+            }
+    if (!(sqrt(error) <= 4e-3 * sqrt(norm)))
+        wrong++, fprintf(stderr, "%s: relative error %.2g\n", name, sqrt(error / norm));
+    return wrong;
+}
+
+const char *op_cases_attention_name(int i)
+{
+    return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
+}
+
+bool op_cases_attention_plan(int i, const struct device_info *device, int rows, struct plan *out)
+{
+    struct attention_shape s = cases[i].s;
+    count(&cases[i], rows, &s, NULL, NULL);
+    return attention_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+}
+
+int op_cases_attention_run(int i, const struct op_io *io)
+{
+    const struct attention_case *c = &cases[i];
+    struct data d = {.s = c->s};
+    struct rose_error err = {0};
+    struct plan plan;
+    d.seqs = count(c, io->rows, &d.s, d.rows, d.length);
+    if (attention_cuda_plan(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
+    make(&d);
+    size_t heads = (size_t)d.s.heads.heads, kv_row = (size_t)d.s.heads.kv_heads * (size_t)d.s.heads.head_dim;
+    struct attention_tile_params p = {.q_stride = (int64_t)heads * d.s.heads.head_dim,
+                                      .y_stride = (int64_t)heads * d.s.heads.head_dim,
+                                      .k_stride = (int64_t)kv_row,
+                                      .v_stride = (int64_t)kv_row,
+                                      .page_bytes = d.page_bytes,
+                                      .layer_offset = LAYER * d.layer_bytes,
+                                      .seqs = (uint32_t)d.seqs,
+                                      .table_stride = d.stride};
+    p.q = io->buffer(io->context, "q", d.all * 2, d.q, false);
+    p.y = io->buffer(io->context, "y", d.all * 2, NULL, false);
+    p.seq_rows = io->buffer(io->context, "seq_rows", (size_t)(d.seqs + 1) * 4, d.rows, true);
+    if (d.s.sinks) p.sinks = io->buffer(io->context, "sinks", heads * 4, d.sinks, true);
+    if (d.s.alibi) p.alibi = io->buffer(io->context, "alibi", heads * 4, d.slopes, true);
+    if (d.s.bidirectional) {
+        p.k = io->buffer(io->context, "k", d.kv_all * 2, d.k, false);
+        p.v = io->buffer(io->context, "v", d.kv_all * 2, d.v, false);
+    } else {
+        p.seq_length = io->buffer(io->context, "seq_length", (size_t)d.seqs * 4, d.length, true);
+        p.page_table = io->buffer(io->context, "page_table", (size_t)(d.seqs * d.stride) * 4, d.table, true);
+        p.pool = io->buffer(io->context, "pool", d.pool_bytes, d.pool, false);
+    }
+    int wrong = !io->run(io->context, &plan, &p, sizeof p);
+    io->read(io->context, d.y, p.y, d.all * 2);
+    if (!wrong) wrong = check(&d, c->name);
+    io->reset(io->context);
+    free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes);
+    return wrong;
+}
