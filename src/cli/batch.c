@@ -54,7 +54,7 @@ int cli_batch(const struct cli_command *self, int argc, char **argv)
     bool terminal = cli_is_terminal(2) && !cli_common.quiet;
     if (s == ROSE_OK) {
         char name[256];
-        struct server_model model = {o.alias ? o.alias : cli_model_name(words[0], name, sizeof name), e.engine};
+        struct server_model model = {.name = o.alias ? o.alias : cli_model_name(words[0], name, sizeof name), .engine = e.engine};
         struct batch_options batch = {.any_name = !o.alias, .input = words[1], .output = words[2], .at_once = (int)cli_common.sequences * 2, .progress = show_progress, .user = &terminal};
         signal(SIGINT, on_interrupt);
         signal(SIGTERM, on_interrupt);

@@ -76,6 +76,17 @@ struct cli_engine {
 };
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err);
 void cli_close(struct cli_engine *e);
+/* A line of progress that overwrites itself (rose_engine_options.progress); `on`: show it, from the second second on. */
+struct cli_progress {
+    double began;
+    int percent; /* shown last */
+    bool shown, on;
+};
+void cli_progress_begin(struct cli_progress *p);
+void cli_progress_show(void *progress, const char *what, size_t done, size_t total);
+void cli_progress_end(const struct cli_progress *p);
+/* What --log info says of an engine. */
+void cli_say_engine(const struct rose_engine *engine, const struct rose_device *device);
 /* What requests call a model: "dir/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1"; a name of the hub stays whole. Returns room. */
 const char *cli_model_name(const char *model, char *room, size_t bytes);
 /* Sampling options into a request. False: *err says which is wrong. `biases` has room for OPTION_LIST_MAX. */

@@ -85,12 +85,6 @@ bool cli_parse(const struct cli_command *self, int argc, char **argv, const char
 
 /* --- engine --------------------------------------------------------------------------------------------------------------------------- */
 
-struct progress {
-    double began;
-    int percent; /* shown last */
-    bool shown, on;
-};
-
 static double now(void)
 {
     struct timespec t;
@@ -98,9 +92,16 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void show_progress(void *user, const char *what, size_t done, size_t total)
+void cli_progress_begin(struct cli_progress *p) { *p = (struct cli_progress){.began = now(), .on = !cli_common.quiet && cli_is_terminal(STDERR_FILENO)}; }
+
+void cli_progress_end(const struct cli_progress *p)
 {
-    struct progress *p = user;
+    if (p->shown) fprintf(stderr, "\r%60s\r", "");
+}
+
+void cli_progress_show(void *user, const char *what, size_t done, size_t total)
+{
+    struct cli_progress *p = user;
     if (!p->on || !total || (!p->shown && now() - p->began < 1)) return;
     int percent = (int)(100.0 * (double)done / (double)total), filled = percent * 30 / 100;
     if (p->shown && percent == p->percent) return;
@@ -109,15 +110,24 @@ static void show_progress(void *user, const char *what, size_t done, size_t tota
     p->shown = true;
 }
 
+void cli_say_engine(const struct rose_engine *engine, const struct rose_device *device)
+{
+    struct rose_model_info i;
+    rose_engine_info(engine, &i);
+    fprintf(stderr, "rose: %s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s\n", i.name, i.architecture, i.weights_type,
+            rose_device_name(device), (double)i.weights_bytes / 1e6, (double)i.kv_bytes / 1e6, i.context, i.kv_type, (double)i.work_bytes / 1e6, i.load_seconds);
+}
+
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
     *out = (struct cli_engine){0};
     struct rose_device_options device = {.kind = c->device, .threads = tokenizer_only ? 1 : (int)c->threads, .no_pin = c->no_pin || tokenizer_only, .isa = c->isa};
-    struct progress progress = {.began = now(), .on = !c->quiet && cli_is_terminal(STDERR_FILENO)};
+    struct cli_progress progress;
+    cli_progress_begin(&progress);
     struct rose_engine_options engine = {.model = model, .context = (int)c->context, .max_sequences = c->sequences ? (int)c->sequences : 1, .kv = c->kv,
                                          .step_tokens = (int)c->step_tokens, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
-                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .progress = show_progress, .progress_user = &progress};
+                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .progress = cli_progress_show, .progress_user = &progress};
     struct strbuf text = {0};
     if (c->chat_template) ROSE_TRY(cli_read(c->chat_template, 4 << 20, &text, err));
     out->chat_template = text.p;
@@ -125,13 +135,8 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     ROSE_TRY(rose_device_open(&device, &out->device, err));
     enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (s == ROSE_NOT_FOUND && cli_pull_offer(model)) s = rose_engine_open(out->device, &engine, &out->engine, err);
-    if (progress.shown) fprintf(stderr, "\r%60s\r", "");
-    if (s == ROSE_OK && strcmp(c->log, "error") && !tokenizer_only) {
-        struct rose_model_info i;
-        rose_engine_info(out->engine, &i);
-        fprintf(stderr, "rose: %s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s\n", i.name, i.architecture, i.weights_type,
-                rose_device_name(out->device), (double)i.weights_bytes / 1e6, (double)i.kv_bytes / 1e6, i.context, i.kv_type, (double)i.work_bytes / 1e6, i.load_seconds);
-    }
+    cli_progress_end(&progress);
+    if (s == ROSE_OK && strcmp(c->log, "error") && !tokenizer_only) cli_say_engine(out->engine, out->device);
     return s;
 }
 

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/commands.h"
+#include "server/loader.h"
 
 enum { MAX_MODELS = 32 };
 
@@ -57,13 +59,43 @@ size_t cli_serve_options(const struct option **out)
     return ROSE_COUNT(options);
 }
 
-static enum rose_status open_model(struct rose_device *device, const char *model, const char *template, struct rose_engine **out, struct rose_error *err)
+/* Loading takes longer than a moment: a line that overwrites itself on a terminal, else a line every few seconds. */
+struct loading {
+    struct cli_progress bar;
+    time_t said;
+    const char *model;
+};
+
+static void on_progress(void *user, const char *what, size_t done, size_t total)
+{
+    struct loading *l = user;
+    time_t t = time(NULL);
+    if (l->bar.on) cli_progress_show(&l->bar, what, done, total);
+    if (l->bar.on || cli_common.quiet || !total || t < l->said + 5) return;
+    l->said = t;
+    fprintf(stderr, "rose: %s: %s, %d%%\n", l->model, what, (int)(100.0 * (double)done / (double)total));
+}
+
+static struct rose_engine_options engine_options(const char *template)
 {
     const struct cli_common *c = &cli_common;
-    struct rose_engine_options e = {.model = model, .context = (int)c->context, .max_sequences = (int)c->sequences, .max_waiting = (int)o.max_waiting,
-                                    .step_tokens = (int)c->step_tokens, .kv = c->kv, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
-                                    .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .chat_template = template};
-    return rose_engine_open(device, &e, out, err);
+    return (struct rose_engine_options){.context = (int)c->context, .max_sequences = (int)c->sequences, .max_waiting = (int)o.max_waiting,
+                                        .step_tokens = (int)c->step_tokens, .kv = c->kv, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
+                                        .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .chat_template = template};
+}
+
+static enum rose_status open_model(struct rose_device *device, const char *model, const struct rose_engine_options *options, struct rose_engine **out, struct rose_error *err)
+{
+    struct loading loading = {.model = model, .said = time(NULL)};
+    struct rose_engine_options e = *options;
+    cli_progress_begin(&loading.bar);
+    e.model = model;
+    e.progress = on_progress;
+    e.progress_user = &loading;
+    enum rose_status s = rose_engine_open(device, &e, out, err);
+    cli_progress_end(&loading.bar);
+    if (s == ROSE_OK && strcmp(cli_common.log, "error") && !o.null_model) cli_say_engine(*out, device);
+    return s;
 }
 
 static void fill(struct server_options *s)
@@ -92,10 +124,27 @@ static void fill(struct server_options *s)
     s->null_model = o.null_model;
 }
 
+/* The models among the words, by their names; the repositories stay words. */
+static enum rose_status open_models(struct rose_device *device, const char *const *words, int count, const struct rose_engine_options *options, struct server_model *models,
+                                    int *opened, struct rose_error *err)
+{
+    static char names[MAX_MODELS][256];
+    *opened = 0;
+    for (int i = 0; i < count; i++) {
+        int n = *opened;
+        if (repository_is(words[i])) continue;
+        if (n < o.alias.count) snprintf(names[n], sizeof names[n], "%s", o.alias.items[n]);
+        else cli_model_name(words[i], names[n], sizeof names[n]);
+        models[n] = (struct server_model){.name = names[n], .path = words[i]};
+        ROSE_TRY(open_model(device, words[i], options, &models[n].engine, err));
+        ++*opened;
+    }
+    return ROSE_OK;
+}
+
 int cli_serve(const struct cli_command *self, int argc, char **argv)
 {
-    const char *words[MAX_MODELS];
-    char names[MAX_MODELS][256];
+    const char *words[MAX_MODELS], *repositories[MAX_MODELS];
     struct server_model models[MAX_MODELS] = {{0}};
     struct server_options server;
     struct rose_device *device = NULL;
@@ -105,20 +154,26 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     o.access_log = true;
     if (!cli_parse(self, argc, argv, words, MAX_MODELS, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
-    if (o.alias.count > count) return cli_usage(self, "there are more --alias than models");
-    if (!o.tls_cert != !o.tls_key) return cli_usage(self, "--tls-cert and --tls-key go together");
     fill(&server);
+    server.repositories = repositories;
+    for (int i = 0; i < count; i++)
+        if (repository_is(words[i])) repositories[server.repositories_count++] = words[i];
+    if (o.alias.count > count - server.repositories_count) return cli_usage(self, "there are more --alias than models");
+    if (!o.tls_cert != !o.tls_key) return cli_usage(self, "--tls-cert and --tls-key go together");
     server_block_signals(); /* before the engines' threads, which inherit the mask */
     struct rose_device_options d = {.kind = cli_common.device, .threads = o.null_model ? 1 : (int)cli_common.threads, .no_pin = cli_common.no_pin || o.null_model, .isa = cli_common.isa};
     enum rose_status s = ROSE_OK;
     if (cli_common.chat_template) s = cli_read(cli_common.chat_template, 4 << 20, &template, &err);
+    struct rose_engine_options engine = engine_options(template.p);
     if (s == ROSE_OK) s = rose_device_open(&d, &device, &err);
-    for (; s == ROSE_OK && opened < count; opened += s == ROSE_OK) {
-        models[opened].name = opened < o.alias.count ? o.alias.items[opened] : cli_model_name(words[opened], names[opened], sizeof names[opened]);
-        s = open_model(device, words[opened], template.p, &models[opened].engine, &err);
-    }
-    if (s == ROSE_OK) s = server_run(&server, models, count, rose_device_name(device), &err);
-    for (int i = 0; i < opened; i++) rose_engine_close(models[i].engine);
+    server.rose_device = device;
+    server.engine = &engine;
+    if (s == ROSE_OK) s = open_models(device, words, count, &engine, models, &opened, &err);
+    /* Named models may be unloaded by KServe's route: the server closes those it took over. */
+    bool taken = s == ROSE_OK;
+    for (int i = 0; i < opened; i++) models[i].owned = taken;
+    if (s == ROSE_OK) s = server_run(&server, models, opened, rose_device_name(device), &err);
+    for (int i = 0; !taken && i < opened; i++) rose_engine_close(models[i].engine);
     rose_device_close(device);
     strbuf_free(&template);
     return s == ROSE_OK ? CLI_OK : cli_error(s, &err);

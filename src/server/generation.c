@@ -269,8 +269,9 @@ static void take_final(struct generation *g, int part, const struct rose_event *
     if (--g->parts_open == 0) finish(g);
 }
 
-void generation_event(struct generation *g, int part, const struct rose_event *e)
+static void take(struct event_sink *sink, int part, const struct rose_event *e)
 {
+    struct generation *g = (struct generation *)sink;
     int index = part * g->request->n + e->choice;
     switch (e->kind) {
     case ROSE_EVENT_PROMPT: take_prompt(g, part, e); break;
@@ -278,6 +279,12 @@ void generation_event(struct generation *g, int part, const struct rose_event *e
     case ROSE_EVENT_CHOICE: end_choice(g, index, e); break;
     case ROSE_EVENT_FINAL: take_final(g, part, e); break;
     }
+}
+
+static bool is_full(const struct event_sink *sink)
+{
+    const struct generation *g = (const struct generation *)sink;
+    return g->http && httpd_pending(g->http) > 16384;
 }
 
 struct usage generation_usage(const struct generation *g)
@@ -330,7 +337,7 @@ static bool submit(struct generation *g, struct api_error *e)
         r.prompt_bytes = p->text.n;
         r.tokens = p->tokens;
         r.tokens_count = p->count;
-        r.user = g->parts[i].handle = models_handle(owner, g, i);
+        r.user = g->parts[i].handle = models_handle(owner, g->model, &g->sink, i);
         if (!r.user) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
         enum rose_status s = model_submit(g->model, &r, &g->parts[i].id, &err);
         if (s == ROSE_OK) continue;
@@ -385,7 +392,7 @@ void generation_start(struct models *models, struct httpd_request *http, enum ap
         generation_refuse(http, writer, &e);
         return;
     }
-    *g = (struct generation){.http = http, .request = r, .writer = writer};
+    *g = (struct generation){.sink = {take, is_full}, .http = http, .request = r, .writer = writer};
     http->owner = g;
     if (read_request(http, kind, r, &e) && prepare(g, &e) && submit(g, &e)) {
         http->on_gone = on_gone;

@@ -52,6 +52,7 @@ struct writer {
 extern const struct writer openai_chat_writer, openai_completion_writer, anthropic_writer;
 
 struct generation {
+    struct event_sink sink;
     struct httpd_request *http;
     struct model *model;
     struct api_request *request;
@@ -66,8 +67,6 @@ struct generation {
 
 /* Read, submit, and answer when it is done (or begin to, for streams). */
 void generation_start(struct models *models, struct httpd_request *http, enum api_kind kind);
-/* The way back: an event whose `user` is a handle of models. */
-void generation_event(struct generation *g, int part, const struct rose_event *event);
 /* A sign of life for a stream that has nothing to say. */
 void generation_ping(struct generation *g);
 void generation_refuse(struct httpd_request *http, const struct writer *writer, const struct api_error *e);

@@ -115,6 +115,7 @@ void metrics_write(struct server *s, struct strbuf *b)
         head(b, metrics[k].name, metrics[k].type, metrics[k].help);
         for (int i = 0; i < s->models.count; i++) {
             struct rose_stats st;
+            if (!model_is_up(&s->models.models[i])) continue;
             model_stats(&s->models.models[i], &st);
             add_metric(b, &metrics[k], s->models.models[i].name, &st);
         }

@@ -1,55 +1,133 @@
+#define _GNU_SOURCE
 #include "server/models.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <time.h>
 
 #include "base/status.h"
-#include "server/generation.h"
+#include "server/loader.h"
 
 struct slot {
-    struct generation *generation; /* NULL: free */
+    struct event_sink *sink; /* NULL: free */
+    struct model *model;
     int part;
     uint32_t count; /* uses so far, never 0 */
     uint32_t next;
 };
 
-static enum rose_status model_open(struct model *m, const struct server_options *o, const struct server_model *from, struct rose_error *err)
+const char *model_state_name(enum model_state state)
 {
-    *m = (struct model){.name = from->name, .engine = from->engine, .created = (int64_t)time(NULL)};
-    rose_engine_info(m->engine, &m->info);
-    m->reasoning = m->info.chat_template && strstr(m->info.chat_template, "<think>");
-    if (o->null_model && !(m->null = null_model_open(m->engine))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    static const char *const names[] = {"UNAVAILABLE", "LOADING", "READY", "UNLOADING"};
+    return names[state];
+}
+
+struct model *models_add(struct models *m, const char *name, int version, const char *path, const char *repository, struct rose_error *err)
+{
+    if (m->count == MODELS_MAX) return status_set(err, ROSE_LIMIT, "at most %d models are served", MODELS_MAX), NULL;
+    if (strlen(name) > MODEL_NAME_MAX) return status_set(err, ROSE_INVALID, "the name \"%.60s...\" is longer than %d bytes", name, MODEL_NAME_MAX), NULL;
+    struct model *model = &m->models[m->count];
+    *model = (struct model){.version = version, .repository = repository, .path = path ? strdup(path) : NULL};
+    if (path && !model->path) return status_set(err, ROSE_NO_MEMORY, "out of memory"), NULL;
+    snprintf(model->name, sizeof model->name, "%s", name);
+    m->count++;
+    return model;
+}
+
+enum rose_status model_attach(struct models *m, struct model *model, struct rose_engine *engine, struct rose_error *err)
+{
+    if (m->options->null_model && !(model->null = null_model_open(engine))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    rose_engine_info(engine, &model->info);
+    model->engine = engine;
+    model->reasoning = model->info.chat_template && strstr(model->info.chat_template, "<think>");
+    model->created = (int64_t)time(NULL);
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = model};
+    if (m->epoll_fd >= 0 && epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, model_event_fd(model), &e)) {
+        null_model_close(model->null);
+        model->null = NULL;
+        model->engine = NULL;
+        return status_set(err, ROSE_IO, "cannot watch the model's events");
+    }
+    model->reason[0] = '\0';
+    model->state = MODEL_READY;
+    if (m->draining && !model->null) rose_engine_drain(engine);
+    return ROSE_OK;
+}
+
+struct rose_engine *model_detach(struct models *m, struct model *model)
+{
+    struct rose_engine *engine = model->engine;
+    if (engine && m->epoll_fd >= 0) epoll_ctl(m->epoll_fd, EPOLL_CTL_DEL, model_event_fd(model), NULL);
+    null_model_close(model->null);
+    model->null = NULL;
+    model->engine = NULL;
+    model->info = (struct rose_model_info){0};
+    return engine;
+}
+
+static enum rose_status add_opened(struct models *m, const struct server_model *from, struct rose_error *err)
+{
+    if (models_lookup(m, str_of(from->name), 0)) return status_set(err, ROSE_INVALID, "two models are called \"%s\": name them apart with --alias", from->name);
+    struct model *model = models_add(m, from->name, 1, from->path, NULL, err);
+    if (!model) return ROSE_LIMIT;
+    ROSE_TRY(model_attach(m, model, from->engine, err));
+    model->owned = from->owned;
     return ROSE_OK;
 }
 
 enum rose_status models_open(struct models *m, const struct server_options *o, const struct server_model *list, int count, struct rose_error *err)
 {
-    *m = (struct models){.slots_free = UINT32_MAX, .models = calloc((size_t)count, sizeof *m->models)};
-    if (!m->models) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status s = ROSE_OK;
+    *m = (struct models){.slots_free = UINT32_MAX, .models = calloc(MODELS_MAX, sizeof *m->models), .options = o, .epoll_fd = -1};
+    if (!m->models) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (int i = 0; i < count; i++) {
-        if (models_find(m, str_of(list[i].name))) return status_set(err, ROSE_INVALID, "two models are called \"%s\": name them apart with --alias", list[i].name);
-        ROSE_TRY(model_open(&m->models[i], o, &list[i], err));
-        m->count++;
+        if (s == ROSE_OK) s = add_opened(m, &list[i], err);
+        if (s != ROSE_OK && list[i].owned) rose_engine_close(list[i].engine);
     }
-    return ROSE_OK;
+    return s;
 }
 
 void models_close(struct models *m)
 {
-    for (int i = 0; i < m->count; i++) null_model_close(m->models[i].null);
+    loader_close(m);
+    for (int i = 0; m->models && i < m->count; i++) {
+        struct model *model = &m->models[i];
+        bool owned = model->owned;
+        struct rose_engine *engine = model_detach(m, model);
+        if (owned) rose_engine_close(engine);
+        free(model->path);
+    }
     free(m->models);
     free(m->slots);
 }
 
 struct model *models_find(struct models *m, struct str name)
 {
-    for (int i = 0; i < m->count; i++)
-        if (!name.n || m->any_name || str_is(name, m->models[i].name)) return &m->models[i];
-    return NULL;
+    struct model *best = NULL;
+    for (int i = 0; i < m->count; i++) {
+        struct model *c = &m->models[i];
+        if (c->state != MODEL_READY) continue;
+        if (!name.n || m->any_name) return c;
+        if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
+    }
+    return best;
 }
 
-uint64_t models_handle(struct models *m, struct generation *g, int part)
+struct model *models_lookup(struct models *m, struct str name, int version)
+{
+    struct model *best = NULL;
+    for (int i = 0; i < m->count; i++) {
+        struct model *c = &m->models[i];
+        if (!str_is(name, c->name) || (version && c->version != version)) continue;
+        bool better = !best || (c->state == MODEL_READY) > (best->state == MODEL_READY) || ((c->state == MODEL_READY) == (best->state == MODEL_READY) && c->version > best->version);
+        if (better) best = c;
+    }
+    return best;
+}
+
+uint64_t models_handle(struct models *m, struct model *model, struct event_sink *sink, int part)
 {
     if (m->slots_free == UINT32_MAX) {
         uint32_t more = m->slots_count ? m->slots_count * 2 : 256;
@@ -63,8 +141,10 @@ uint64_t models_handle(struct models *m, struct generation *g, int part)
     uint32_t i = m->slots_free;
     struct slot *s = &m->slots[i];
     m->slots_free = s->next;
-    s->generation = g;
+    s->sink = sink;
+    s->model = model;
     s->part = part;
+    model->open++;
     m->handles_open++;
     return (uint64_t)s->count << 32 | i;
 }
@@ -72,7 +152,7 @@ uint64_t models_handle(struct models *m, struct generation *g, int part)
 static struct slot *find_slot(struct models *m, uint64_t handle)
 {
     uint32_t i = (uint32_t)handle;
-    if (!handle || i >= m->slots_count || m->slots[i].count != handle >> 32 || !m->slots[i].generation) return NULL;
+    if (!handle || i >= m->slots_count || m->slots[i].count != handle >> 32 || !m->slots[i].sink) return NULL;
     return &m->slots[i];
 }
 
@@ -80,11 +160,14 @@ void models_release(struct models *m, uint64_t handle)
 {
     struct slot *s = find_slot(m, handle);
     if (!s) return;
-    s->generation = NULL;
+    s->sink = NULL;
+    struct model *model = s->model;
+    model->open--;
     if (++s->count == 0) s->count = 1;
     s->next = m->slots_free;
     m->slots_free = (uint32_t)handle;
     m->handles_open--;
+    if (!model->open && model->state == MODEL_UNLOADING) loader_wake(m);
 }
 
 enum rose_status model_submit(struct model *m, const struct rose_request *r, uint64_t *id, struct rose_error *err)
@@ -112,16 +195,39 @@ void model_stats(const struct model *m, struct rose_stats *out)
 static bool reader_is_behind(void *user, uint64_t handle)
 {
     struct slot *s = find_slot(user, handle);
-    return s && s->generation->http && httpd_pending(s->generation->http) > 16384;
+    return s && s->sink->is_full && s->sink->is_full(s->sink);
+}
+
+static uint64_t ns(double seconds) { return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0; }
+
+static void count(struct model *model, const struct rose_event *e)
+{
+    struct model_counts *c = &model->counts;
+    struct timespec t;
+    uint64_t all = ns(e->queued_s + e->prefill_s + e->decode_s);
+    clock_gettime(CLOCK_REALTIME, &t);
+    c->last_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    if (e->finish == ROSE_FINISH_ERROR || e->finish == ROSE_FINISH_CANCELLED) {
+        c->fail++;
+        c->fail_ns += all;
+        return;
+    }
+    c->success++;
+    c->success_ns += all;
+    c->queue_ns += ns(e->queued_s);
+    c->compute_ns += ns(e->prefill_s + e->decode_s);
 }
 
 bool models_pump(struct models *m, struct model *model)
 {
     static struct rose_event events[512];
+    if (!model_is_up(model)) return false;
     size_t n = model->null ? null_model_events(model->null, events, ROSE_COUNT(events), reader_is_behind, m) : rose_events(model->engine, events, ROSE_COUNT(events), 0);
     for (size_t i = 0; i < n; i++) {
         struct slot *s = find_slot(m, events[i].user);
-        if (s) generation_event(s->generation, s->part, &events[i]);
+        if (events[i].kind == ROSE_EVENT_FINAL) count(model, &events[i]);
+        if (s) s->sink->take(s->sink, s->part, &events[i]);
+        if (!model_is_up(model)) return false; /* its last request has ended while it was being unloaded */
     }
     return n == ROSE_COUNT(events);
 }
@@ -130,5 +236,5 @@ void models_drain(struct models *m)
 {
     m->draining = true;
     for (int i = 0; i < m->count; i++)
-        if (!m->models[i].null) rose_engine_drain(m->models[i].engine);
+        if (m->models[i].engine && !m->models[i].null) rose_engine_drain(m->models[i].engine);
 }

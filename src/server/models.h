@@ -1,4 +1,4 @@
-/* The models served, and the table that leads from an engine's event to the answer it belongs to.
+/* The models served, and the table that leads from an engine's event to whoever waits for it.
  *
  * An event's `user` is a handle: the slot's index in its low half, the slot's use count in its high half. A client that leaves gives its handles
  * back at once; events that still come for them find another count, and are dropped.
@@ -11,32 +11,71 @@
 #include "server/null_model.h"
 #include "server/server.h"
 
-struct generation;
+/* Whoever waits for the events of engine requests. */
+struct event_sink {
+    void (*take)(struct event_sink *sink, int part, const struct rose_event *event);
+    bool (*is_full)(const struct event_sink *sink); /* its reader is behind; NULL: never */
+};
+
+/* KServe's names; a model that is not READY takes no new requests. */
+enum model_state { MODEL_UNAVAILABLE, MODEL_LOADING, MODEL_READY, MODEL_UNLOADING };
+enum { MODELS_MAX = 256, MODEL_NAME_MAX = 200 };
+
+/* What has come of its engine's requests: counts, and nanoseconds from submission to the end. */
+struct model_counts {
+    uint64_t success, fail, success_ns, fail_ns, queue_ns, compute_ns, output_ns;
+    int64_t last_ms; /* of the latest end, since 1970 */
+};
 
 struct model {
-    const char *name;
-    struct rose_engine *engine;
+    char name[MODEL_NAME_MAX + 1];
+    int version;             /* 1 where nothing says otherwise */
+    char *path;              /* where it is loaded from; NULL: it cannot be loaded again */
+    const char *repository;  /* the directory it was found in; NULL: named on the command line */
+    enum model_state state;
+    char reason[256];        /* why it is unavailable */
+    bool owned;              /* the engine is closed with it */
+    int open;                /* handles of its requests */
+    struct rose_engine *engine; /* NULL: not loaded */
     struct null_model *null; /* answers instead of the engine; NULL */
     struct rose_model_info info;
     bool reasoning;          /* its chat template speaks of <think> */
     int64_t created;
+    struct model_counts counts;
+    struct model_wait *waits;
 };
 
+struct loader;
 struct models {
-    struct model *models;
+    struct model *models; /* [MODELS_MAX]: they stay where they are */
     int count;
     bool draining, any_name; /* any_name: whatever a request says, it is the first */
     struct slot *slots;
     uint32_t slots_count, slots_free; /* free: first of the list, UINT32_MAX: none */
     uint64_t handles_open;
+    const struct server_options *options;
+    int epoll_fd;          /* watches their events; -1: nobody does */
+    struct loader *loader; /* loader.c */
 };
 
 enum rose_status models_open(struct models *m, const struct server_options *options, const struct server_model *list, int count, struct rose_error *err);
 void models_close(struct models *m);
-/* By name; an empty name is the first model. NULL: none. */
+/* One more, not loaded. NULL: *err says why. */
+struct model *models_add(struct models *m, const char *name, int version, const char *path, const char *repository, struct rose_error *err);
+/* It is there, or there again. On failure the engine is still the caller's. */
+enum rose_status model_attach(struct models *m, struct model *model, struct rose_engine *engine, struct rose_error *err);
+/* Take the engine away; no handle is out. */
+struct rose_engine *model_detach(struct models *m, struct model *model);
+/* A ready one by name, of the highest version; an empty name is the first ready model. NULL: none. */
 struct model *models_find(struct models *m, struct str name);
+/* Any state; version 0: the highest ready, else the highest. */
+struct model *models_lookup(struct models *m, struct str name, int version);
+/* It has an engine: requests may still run. */
+static inline bool model_is_up(const struct model *m) { return m->engine && (m->state == MODEL_READY || m->state == MODEL_UNLOADING); }
+const char *model_state_name(enum model_state state);
 
-uint64_t models_handle(struct models *m, struct generation *g, int part); /* 0: out of memory */
+/* Events of requests that carry the handle go to the sink. 0: out of memory. */
+uint64_t models_handle(struct models *m, struct model *model, struct event_sink *sink, int part);
 void models_release(struct models *m, uint64_t handle);
 
 enum rose_status model_submit(struct model *m, const struct rose_request *request, uint64_t *id, struct rose_error *err);

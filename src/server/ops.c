@@ -23,6 +23,7 @@ void ops_health(struct server *s, struct httpd_request *r)
     double longest = 0;
     for (int i = 0; i < s->models.count; i++) {
         struct rose_stats st;
+        if (!model_is_up(&s->models.models[i])) continue;
         model_stats(&s->models.models[i], &st);
         stuck |= st.seconds_since_step > STALL_S;
         longest = ROSE_MAX(longest, st.seconds_since_step);
@@ -65,7 +66,8 @@ void ops_models(struct server *s, struct httpd_request *r)
     struct strbuf b = {0};
     strbuf_adds(&b, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < s->models.count; i++) {
-        if (i) strbuf_addc(&b, ',');
+        if (s->models.models[i].state != MODEL_READY) continue;
+        if (b.n && b.p[b.n - 1] != '[') strbuf_addc(&b, ',');
         add_model(&s->models.models[i], &b);
     }
     strbuf_adds(&b, "]}");
@@ -116,7 +118,8 @@ void ops_stats(struct server *s, struct httpd_request *r)
     const char *since = httpd_argument(r, "since");
     strbuf_printf(&b, "{\"uptime_s\":%.3f,\"models\":[", httpd_now() - s->started_s);
     for (int i = 0; i < s->models.count; i++) {
-        if (i) strbuf_addc(&b, ',');
+        if (!model_is_up(&s->models.models[i])) continue;
+        if (b.n && b.p[b.n - 1] != '[') strbuf_addc(&b, ',');
         add_stats(&s->models.models[i], since ? strtoull(since, NULL, 10) : 0, &b);
     }
     strbuf_adds(&b, "]}");

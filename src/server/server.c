@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "server/internal.h"
+#include "server/loader.h"
 
 void server_options_init(struct server_options *o)
 {
@@ -109,8 +110,9 @@ static void run(struct loop *l)
         int n = epoll_wait(l->epoll_fd, events, (int)ROSE_COUNT(events), wait_ms(l, more));
         for (int i = 0; i < n; i++) {
             void *p = events[i].data.ptr;
-            bool is_model = (char *)p >= (char *)s->models.models && (char *)p < (char *)(s->models.models + s->models.count);
+            bool is_model = (char *)p >= (char *)s->models.models && (char *)p < (char *)(s->models.models + MODELS_MAX);
             if (p == &l->signal_fd) take_signal(l);
+            else if (p == s->models.loader) loader_run(&s->models);
             else if (p != s->http && !is_model) httpd_event(s->http, p, events[i].events);
         }
         more = false;
@@ -142,23 +144,46 @@ static void raise_descriptor_limit(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Every model of the repositories, each name's highest version. One that cannot be loaded keeps no other from being served. */
+static enum rose_status load_repositories(struct server *s, struct rose_error *err)
+{
+    const struct server_options *o = s->options;
+    struct models *m = &s->models;
+    int ready = m->count;
+    for (int i = 0; i < o->repositories_count; i++) ROSE_TRY(repository_scan(m, o->repositories[i], err));
+    for (int i = 0; i < m->count; i++) {
+        struct model *model = &m->models[i];
+        if (!model->repository || models_lookup(m, str_of(model->name), 0) != model) continue;
+        enum rose_status loaded = loader_load_now(m, model, err);
+        if (loaded == ROSE_OK) ready++;
+        else log_line(o, "error", "%s was not loaded: %s", model->name, err->message);
+        if (loaded != ROSE_OK && o->repositories_count && !ready && i + 1 == m->count) return status_wrap(err, loaded, "no model could be loaded");
+    }
+    return ROSE_OK;
+}
+
 static enum rose_status serve(struct loop *l, const struct server_model *models, int count, struct rose_error *err)
 {
     struct server *s = l->s;
     const struct server_options *o = s->options;
     sigset_t set;
+    ROSE_TRY(models_open(&s->models, o, models, count, err)); /* first: it takes over the engines */
     wanted_signals(&set);
     l->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     l->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (l->epoll_fd < 0 || l->signal_fd < 0) return status_set(err, ROSE_IO, "no descriptors: %s", strerror(errno));
     ROSE_TRY(watch(l->epoll_fd, l->signal_fd, &l->signal_fd, err));
     if (o->api_keys) ROSE_TRY(keys_read(&s->keys, o->api_keys, err));
-    ROSE_TRY(models_open(&s->models, o, models, count, err));
+    s->models.epoll_fd = l->epoll_fd;
     for (int i = 0; i < count; i++) ROSE_TRY(watch(l->epoll_fd, model_event_fd(&s->models.models[i]), &s->models.models[i], err));
+    ROSE_TRY(loader_open(&s->models, err));
+    ROSE_TRY(watch(l->epoll_fd, loader_fd(&s->models), s->models.loader, err));
+    ROSE_TRY(load_repositories(s, err));
     struct httpd_handler handler = {s, routes_headers, routes_request, routes_completed};
     ROSE_TRY(httpd_open(o, l->epoll_fd, &handler, &s->http, err));
     s->started_s = httpd_now();
-    for (int i = 0; i < count; i++) log_line(o, "info", "%s at %s (%s)", models[i].name, httpd_address(s->http), s->device);
+    for (int i = 0; i < s->models.count; i++)
+        if (s->models.models[i].state == MODEL_READY) log_line(o, "info", "%s at %s (%s)", s->models.models[i].name, httpd_address(s->http), s->device);
     notify(o, "READY=1");
     run(l);
     return ROSE_OK;

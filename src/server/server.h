@@ -9,6 +9,8 @@
 struct server_model {
     const char *name;           /* what "model" in a request says */
     struct rose_engine *engine; /* with --null-model: opened for tokenising only */
+    const char *path;           /* to load it again after it was unloaded; NULL: that is not possible */
+    bool owned;                 /* the server closes the engine */
 };
 
 struct server_options {
@@ -24,13 +26,18 @@ struct server_options {
     double idle_s, read_s, write_s; /* until a request's headers are whole, until its body is, without progress of a reader */
     double ping_s, drain_s;
     bool log_json, log_requests;
+    /* Model repositories: what is in these directories is served under its own name, and loaded and unloaded by KServe's routes. */
+    const char *const *repositories;
+    int repositories_count;
+    struct rose_device *rose_device;          /* models are loaded on it, */
+    const struct rose_engine_options *engine; /* with these options; NULL: none is loaded */
     bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
 };
 void server_options_init(struct server_options *options);
 
 /* Block the signals that the server reads from a descriptor. Call it before any thread starts. */
 void server_block_signals(void);
-/* Serve until a signal and the drain behind it. Models stay the caller's. */
+/* Serve until a signal and the drain behind it. Engines that are not `owned` stay the caller's. */
 enum rose_status server_run(const struct server_options *options, const struct server_model *models, int count, const char *device, struct rose_error *err);
 
 #endif
