@@ -20,8 +20,11 @@ static enum rose_status check(const struct attention_shape *s, struct rose_error
         return status_set(err, ROSE_INVALID,
                           "attention: %d query heads cannot share %d key-value heads evenly", h->heads,
                           h->kv_heads);
-    if (!s->bidirectional && s->page_tokens <= 0)
+    if (!s->own && s->page_tokens <= 0)
         return status_set(err, ROSE_INVALID, "attention: pages of %d tokens", s->page_tokens);
+    if (s->relative && (!s->own || s->relative_reach < 0))
+        return status_set(err, ROSE_INVALID, "attention: a relative bias of reach %d over %s", s->relative_reach,
+                          s->own ? "own rows" : "pages");
     return ROSE_OK;
 }
 
@@ -36,9 +39,13 @@ static void common(struct plan *p, const struct attention_shape *s)
     plan_int(p, "WINDOW", s->window);
     plan_int(p, "SINKS", s->sinks);
     plan_int(p, "ALIBI", s->alibi);
-    plan_int(p, "BIDIRECTIONAL", s->bidirectional);
-    plan_int(p, "PAGE_TOKENS", s->bidirectional ? 1 : s->page_tokens);
+    plan_int(p, "OWN", s->own);
+    plan_int(p, "CAUSAL", s->causal || !s->own);
+    plan_int(p, "RELATIVE", s->relative ? s->relative_reach + 1 : 0);
+    plan_int(p, "PAGE_TOKENS", s->own ? 1 : s->page_tokens);
 }
+
+_Static_assert(ATTENTION_RELATIVE_STRIDE(7) == OP_RELATIVE_STRIDE(7), "one layout");
 
 enum rose_status attention_cuda_plan(const struct attention_shape *s, const struct device_info *d,
                                      struct plan *out, struct rose_error *err)
@@ -93,10 +100,14 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .window = op->window,
                                 .sinks = op->sinks != NULL,
                                 .alibi = op->alibi_slopes != NULL,
-                                .bidirectional = op->bidirectional,
+                                .own = op->bidirectional,
+                                .causal = op->causal,
+                                .relative = op->bidirectional && op->relative,
+                                .relative_reach = op->relative_reach,
                                 .page_tokens = op->bidirectional ? 0 : cache->page_tokens};
     struct attention_tile_params p = {.sinks = op->sinks,
                                       .alibi = op->alibi_slopes,
+                                      .relative = op->relative,
                                       .q_stride = op->q.stride,
                                       .y_stride = op->y.stride,
                                       .k_stride = op->k.stride,

@@ -11,7 +11,10 @@ struct attention_shape {
     struct op_heads heads;
     float scale, softcap;
     int32_t window;
-    bool sinks, alibi, bidirectional;
+    bool sinks, alibi;
+    bool own, causal; /* as op_attention: bidirectional, causal or over pages */
+    bool relative;
+    int32_t relative_reach;
     int32_t page_tokens;
     int tile; /* measured choice: packed rows a block; 0: the plan's own */
 };

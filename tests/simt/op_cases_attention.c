@@ -36,10 +36,16 @@ static const struct attention_case cases[] = {
      {{35, 30}, {1, 66}}},
     {"attention 3/1 of 16", AT(HEADS(3, 1, 16)), {{9, 0}, {1, 40}, {1, 0}}},
     {"attention 2/2 of 32, pages of 16", AT(HEADS(2, 2, 32), .page_tokens = 16), {{9, 80}, {1, 40}}},
-    {"attention 4/4 of 64, bidirectional", AT(HEADS(4, 4, 64), .bidirectional = true), {{70, 0}, {1, 0}, {33, 0}}},
+    {"attention 4/4 of 64, bidirectional", AT(HEADS(4, 4, 64), .own = true), {{70, 0}, {1, 0}, {33, 0}}},
     {"attention 4/2 of 32, bidirectional, window 20, alibi",
-     AT(HEADS(4, 2, 32), .bidirectional = true, .window = 20, .alibi = true),
+     AT(HEADS(4, 2, 32), .own = true, .window = 20, .alibi = true),
      {{75, 0}, {2, 0}}},
+    {"attention 4/2 of 32, own rows, causal, window 30",
+     AT(HEADS(4, 2, 32), .own = true, .causal = true, .window = 30),
+     {{50, 0}, {70, 0}}},
+    {"attention 2/2 of 64, own rows, relative bias",
+     AT(HEADS(2, 2, 64), .own = true, .relative = true, .relative_reach = 750),
+     {{67, 0}, {3, 0}}},
 };
 
 struct data {
@@ -50,7 +56,8 @@ struct data {
     int64_t page_bytes, layer_bytes;
     uint16_t *q, *k, *v, *y, *pool;
     int32_t *table;
-    float *sinks, *slopes;
+    float *sinks, *slopes, *bias;
+    size_t biases;
 };
 
 static int count(const struct attention_case *c, int rows, struct attention_shape *s, int32_t *first, int32_t *length)
@@ -85,7 +92,10 @@ static void make(struct data *d)
     d->sinks = malloc((size_t)s->heads.heads * 4), d->slopes = malloc((size_t)s->heads.heads * 4);
     for (int h = 0; h < s->heads.heads; h++)
         d->sinks[h] = op_normal(&seed) * 2, d->slopes[h] = 0.02f * (float)(h + 1);
-    if (s->bidirectional) {
+    d->biases = s->relative ? (size_t)s->heads.heads * OP_RELATIVE_STRIDE((size_t)s->relative_reach) : 0;
+    d->bias = malloc(d->biases * 4 + 4);
+    for (size_t i = 0; i < d->biases; i++) d->bias[i] = op_normal(&seed);
+    if (s->own) {
         for (int i = 0; i < d->seqs; i++) d->length[i] = d->rows[i + 1] - d->rows[i];
         return;
     }
@@ -127,7 +137,7 @@ static const uint16_t *vector(const struct data *d, int seq, int head, int token
 {
     const struct attention_shape *s = &d->s;
     size_t hd = (size_t)s->heads.head_dim;
-    if (s->bidirectional)
+    if (s->own)
         return (value ? d->v : d->k) + ((size_t)(d->rows[seq] + token) * (size_t)s->heads.kv_heads + (size_t)head) * hd;
     int64_t page = d->table[seq * d->stride + token / s->page_tokens];
     if (page < 0) return NULL;
@@ -142,8 +152,8 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
     const struct attention_shape *s = &d->s;
     int n = d->rows[seq + 1] - d->rows[seq], length = d->length[seq], hd = s->heads.head_dim;
     int kv = head / (s->heads.heads / s->heads.kv_heads), at = length - n + row, lo = 0, hi = at + 1;
-    if (s->bidirectional) hi = length;
-    if (s->window && s->bidirectional)
+    if (s->own && !s->causal) hi = length;
+    if (s->window && s->own && !s->causal)
         lo = at - s->window / 2, hi = at + s->window / 2 + 1;
     else if (s->window)
         lo = at - s->window + 1;
@@ -157,6 +167,8 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
         for (int i = 0; i < hd; i++) dot += (double)bf16_to_f32(q[i]) * (double)bf16_to_f32(k[i]);
         dot *= (double)s->scale;
         if (s->softcap > 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
+        if (s->relative)
+            dot += (double)d->bias[(size_t)head * OP_RELATIVE_STRIDE((size_t)s->relative_reach) + (size_t)(s->relative_reach + t - at)];
         if (s->alibi) dot -= (double)d->slopes[head] * abs(t - at);
         w[t] = dot;
         most = dot > most ? dot : most;
@@ -231,7 +243,8 @@ int op_cases_attention_run(int i, const struct op_io *io)
     p.seq_rows = io->buffer(io->context, "seq_rows", (size_t)(d.seqs + 1) * 4, d.rows, true);
     if (d.s.sinks) p.sinks = io->buffer(io->context, "sinks", heads * 4, d.sinks, true);
     if (d.s.alibi) p.alibi = io->buffer(io->context, "alibi", heads * 4, d.slopes, true);
-    if (d.s.bidirectional) {
+    if (d.s.relative) p.relative = io->buffer(io->context, "relative", d.biases * 4, d.bias, true);
+    if (d.s.own) {
         p.k = io->buffer(io->context, "k", d.kv_all * 2, d.k, false);
         p.v = io->buffer(io->context, "v", d.kv_all * 2, d.v, false);
     } else {
@@ -243,6 +256,6 @@ int op_cases_attention_run(int i, const struct op_io *io)
     io->read(io->context, d.y, p.y, d.all * 2);
     if (!wrong) wrong = check(&d, c->name);
     io->reset(io->context);
-    free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes);
+    free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes), free(d.bias);
     return wrong;
 }

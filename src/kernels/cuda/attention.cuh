@@ -4,7 +4,8 @@
  * its row f / GROUP, head kv_head * GROUP + f % GROUP, and a tile of matrix rows holds many heads of few tokens or few heads
  * of many.
  *
- * Constants: HEADS KV_HEADS HD SCALE; WINDOW (0: none) CAP (0: none) SINKS ALIBI BIDIRECTIONAL; PAGE_TOKENS. */
+ * Constants: HEADS KV_HEADS HD SCALE; WINDOW (0: none) CAP (0: none) SINKS ALIBI; PAGE_TOKENS; OWN: keys and values are the step's own
+ * rows, not pages; CAUSAL; RELATIVE: 1 + reach of a table of biases by distance (0: none). */
 #ifndef ROSE_CUDA_ATTENTION_CUH
 #define ROSE_CUDA_ATTENTION_CUH
 
@@ -15,7 +16,7 @@
 
 #define GROUP (HEADS / KV_HEADS)
 #define LOG2_E 1.44269504088896341f
-#define PAGES (!(BIDIRECTIONAL))
+#define PAGES (!(OWN))
 #define NO_SCORE -1e30f /* below every score, and a difference of two is no NaN */
 
 /* Item `target` of the tiles of `m` packed rows of all sequences, the last sequence and its last tile first (causal: the longest
@@ -45,7 +46,7 @@ DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t targ
 /* The tokens [begin, end) that row i of n sees, of a sequence of `length`. */
 DEVICE void attention_sight(int32_t i, int32_t n, int32_t length, int32_t *begin, int32_t *end)
 {
-    if (BIDIRECTIONAL) {
+    if (!CAUSAL) {
         *begin = WINDOW ? max_i32(i - WINDOW / 2, 0) : 0;
         *end = WINDOW ? min_i32(i + WINDOW / 2 + 1, n) : n;
     } else {
@@ -55,8 +56,8 @@ DEVICE void attention_sight(int32_t i, int32_t n, int32_t length, int32_t *begin
     }
 }
 
-/* A raw product to a score in units of log 2. distance: |token - position|, slope times log2 e. */
-DEVICE float attention_score(float dot, float slope, int32_t distance)
+/* A raw product to a score in units of log 2. away: token - position; slope times log2 e. */
+DEVICE float attention_score(float dot, float slope, int32_t away)
 {
     float s = dot * (SCALE * LOG2_E);
     if (CAP > 0) {
@@ -64,7 +65,7 @@ DEVICE float attention_score(float dot, float slope, int32_t distance)
         float e = exp2_approx(dot * (SCALE * 2 * LOG2_E / (CAP > 0 ? CAP : 1.0f)));
         s = fma_f32(-2.0f * CAP * LOG2_E, rcp_approx(1.0f + e), CAP * LOG2_E);
     }
-    if (ALIBI) s = fma_f32(-slope, (float)distance, s);
+    if (ALIBI) s = fma_f32(-slope, (float)(away < 0 ? -away : away), s);
     return s;
 }
 

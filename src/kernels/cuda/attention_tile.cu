@@ -90,7 +90,7 @@ DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HD / 16][4], c
 
 /* Scores to weights; the running maximum, sum and result follow. */
 DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], const int32_t end[2], const int32_t at[2],
-                         const float slope[2], float m[2], float l[2], float o[HD / 8][4])
+                         const float slope[2], const float *const bias[2], float m[2], float l[2], float o[HD / 8][4])
 {
     const uint32_t c = lane_id() % 4;
     UNROLL for (int h = 0; h < 2; h++)
@@ -101,9 +101,11 @@ DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], 
             UNROLL for (int e = 0; e < 2; e++)
             {
                 int32_t token = t0 + n * 8 + (int32_t)(2 * c) + e;
-                int32_t away = token - at[h];
-                float v = attention_score(s[n][2 * h + e], slope[h], away < 0 ? -away : away);
-                if (!whole && (token < begin[h] || token >= end[h])) v = NO_SCORE * 2;
+                float v = attention_score(s[n][2 * h + e], slope[h], token - at[h]);
+                if (!whole && (token < begin[h] || token >= end[h]))
+                    v = NO_SCORE * 2;
+                else if (RELATIVE)
+                    v = fma_f32(bias[h][token - at[h]], LOG2_E, v);
                 s[n][2 * h + e] = v;
                 most = max_f32(most, v);
             }
@@ -181,6 +183,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
     unsigned char *shared = dynamic_shared(), *qs = shared + warp_id() * 16 * ROW_BYTES, *stages = shared + M * ROW_BYTES;
     const uint32_t lane = lane_id(), packed = (uint32_t)t->rows * GROUP;
     int32_t begin[2], end[2], at[2], from, to, other;
+    const float *bias[2] = {(const float *)p->relative, (const float *)p->relative};
     float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HD / 8][4];
     UNROLL for (int h = 0; h < 2; h++)
     {
@@ -189,6 +192,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
         attention_sight(i, t->rows, t->length, &begin[h], &end[h]);
         at[h] = t->length - t->rows + i;
         if (f >= packed) end[h] = 0;
+        if (RELATIVE) bias[h] += (t->kv_head * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1) + RELATIVE - 1;
         if (ALIBI) slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
     }
     UNROLL for (int d = 0; d < HD / 8; d++)
@@ -213,7 +217,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
                 ldmatrix_x4(q[k], qs + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + k * 32 + lane / 16 * 16);
         float s[N / 8][4];
         tile_scores(qs, q, stage, s);
-        tile_softmax(s, t0, begin, end, at, slope, m, l, o);
+        tile_softmax(s, t0, begin, end, at, slope, bias, m, l, o);
         tile_values(s, stage + STAGE_BYTES, o);
         block_sync();
     }

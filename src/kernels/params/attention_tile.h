@@ -4,6 +4,9 @@
 
 #include "kernels/params/types.h"
 
+/* Floats a head of a table of biases: OP_RELATIVE_STRIDE. */
+#define ATTENTION_RELATIVE_STRIDE(reach) (2 * (reach) + 1 + 64)
+
 struct attention_tile_params {
     const void *q;              /* bf16 [rows, HEADS * HD] */
     void *y;                    /* the same */
@@ -13,6 +16,7 @@ struct attention_tile_params {
     const void *seq_rows;       /* i32 [seqs + 1] */
     const void *seq_length;     /* PAGES: i32 [seqs]; 0: an inert sequence, its rows become zeros */
     const void *sinks, *alibi;  /* f32 [HEADS] */
+    const void *relative;       /* f32 [HEADS, ATTENTION_RELATIVE_STRIDE]: entry reach + token - position */
     void *partial;              /* split kernels: what blocks leave to each other, attention_split.h */
     int64_t q_stride, y_stride, k_stride, v_stride; /* elements */
     int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
