@@ -28,6 +28,15 @@ static struct op_value value(struct recorder *r, const char *name, enum extent r
     return v;
 }
 
+/* Router logits and gates: float32 on every device. */
+static struct op_value value_f32(struct recorder *r, const char *name, int32_t cols)
+{
+    struct op_value v = {.dtype = DTYPE_F32, .rows = EXTENT_ROWS, .cols = cols, .stride = (cols + 3) / 4 * 4};
+    if (r->program->device->info.kind == DEVICE_CPU) v.stride = cols;
+    v.buffer = program_buffer(r->program, name, (size_t)r->forward->step.max_rows * (size_t)v.stride * 4);
+    return v;
+}
+
 static enum rose_status norm(struct recorder *r, int layer, const float *weight, struct op_value x, struct op_value y, bool into_residual)
 {
     const struct model_config *c = r->config;
@@ -130,8 +139,7 @@ static enum rose_status shared_expert(struct recorder *r, int i, struct op_value
     const struct model_layer *l = &r->model->layers[i];
     struct op_value inner, gate = {0};
     if (c->shared_gate) {
-        gate = value(r, "shared_gate", EXTENT_ROWS, 1);
-        gate.dtype = DTYPE_F32;
+        gate = value_f32(r, "shared_gate", 1);
         struct op_matmul m = {.name = "shared_gate", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_SHARED_ROUTER], NULL, gate}},
                               .deterministic = r->forward->deterministic};
         ROSE_TRY(op_matmul(r->program, &m, r->err));
@@ -148,10 +156,9 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     const struct model_config *c = r->config;
     const struct model_layer *l = &r->model->layers[i];
     bool residual = c->norms == MODEL_NORM_PRE;
-    struct op_value x, out = target(r, "mlp_out"), logits = value(r, "router", EXTENT_ROWS, c->experts);
+    struct op_value x, out = target(r, "mlp_out"), logits = value_f32(r, "router", c->experts);
     size_t choices = (size_t)r->forward->step.max_rows * (size_t)c->experts_used;
     program_buffer_id ids = program_buffer(r->program, "expert_ids", choices * 4), weights = program_buffer(r->program, "expert_weights", choices * 4);
-    logits.dtype = DTYPE_F32;
     ROSE_TRY(before(r, i, SLOT_FFN_NORM, &x));
     struct op_matmul m = {.name = "router", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_ROUTER], NULL, logits}},
                           .deterministic = r->forward->deterministic};

@@ -1,10 +1,15 @@
 /* Loading: every slot of every layer is bound to a tensor of the file, then packed for the device, then its pages go back. */
+#define _GNU_SOURCE
 #include "model/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/str.h"
+#include "model/upload.h"
+#include "ops/matmul_cuda.h"
 #include "weights/bind.h"
 #include "weights/gguf.h"
 
@@ -12,7 +17,8 @@ struct loader {
     struct model *m;
     struct bind *bind;
     const struct arch *arch;
-    bool gguf;
+    bool gguf, dummy;
+    uint64_t seed;
     struct rose_error *err;
     /* matrices in the order they will be packed */
     struct item {
@@ -56,7 +62,7 @@ static enum rose_status vector(struct loader *l, const struct tensor *t, const f
     size_t n = (size_t)tensor_count(t);
     float *v = ARENA_ARRAY(&l->m->arena, float, n);
     if (!v) return no_memory(l);
-    dtype_decode(t->dtype, t->data, v, n);
+    if (t->data) dtype_decode(t->dtype, t->data, v, n);
     l->m->parameters += (int64_t)n;
     *out = v;
     return ROSE_OK;
@@ -79,11 +85,23 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
     return add_item(l, *t, &layer->weight[slot], file);
 }
 
+static bool is_norm(enum slot s)
+{
+    return s == SLOT_FINAL_NORM || s == SLOT_ATTN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM || s == SLOT_POST_ATTN_NORM || s == SLOT_FFN_NORM || s == SLOT_POST_FFN_NORM;
+}
+
+/* A dummy norm multiplies by one. */
+static void fill_ones(struct loader *l, float *v, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) v[i] = 1 - l->m->config.norm_offset;
+}
+
 static enum rose_status split_vector(struct loader *l, struct model_layer *layer, enum slot slot, const struct tensor *t)
 {
     const struct model_config *c = &l->m->config;
     const float *v = NULL;
     ROSE_TRY(vector(l, t, &v));
+    if (l->dummy && is_norm(slot)) fill_ones(l, (float *)(uintptr_t)v, tensor_count(t));
     if (slot != SLOT_QKV_BIAS) {
         layer->vector[slot] = v;
         return ROSE_OK;
@@ -96,7 +114,10 @@ static enum rose_status split_vector(struct loader *l, struct model_layer *layer
 
 static bool want(struct loader *l, const char *name, int ndim, const int64_t *shape, int flags, struct tensor *t)
 {
-    return bind_want(l->bind, name, ndim, shape, flags, t);
+    if (!l->dummy) return bind_want(l->bind, name, ndim, shape, flags, t);
+    *t = (struct tensor){.dtype = DTYPE_BF16, .ndim = ndim};
+    for (int i = 0; i < ndim; i++) t->shape[i] = shape[i];
+    return !(flags & BIND_OPTIONAL);
 }
 
 static enum rose_status experts(struct loader *l, struct model_layer *layer, int which, const struct slot_row *row, int index)
@@ -148,6 +169,7 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
     for (int s = 0; s < SLOT_ATTN_NORM; s++) ROSE_TRY(bind_slot(l, top, (enum slot)s, 0));
     for (int i = 0; i < m->config.layers; i++)
         for (int s = SLOT_ATTN_NORM; s < SLOT_COUNT; s++) ROSE_TRY(bind_slot(l, &m->layers[i], (enum slot)s, i));
+    if (l->dummy) return ROSE_OK;
     if (l->arch->ignore) {
         char pattern[160];
         snprintf(pattern, sizeof pattern, "*%s*", l->arch->ignore);
@@ -157,6 +179,63 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
     struct bind *b = l->bind;
     l->bind = NULL;
     return bind_finish(b, NULL, l->err);
+}
+
+/* One sentence about the types that are not kept as they are. */
+static void note_conversions(struct loader *l)
+{
+    struct strbuf b = {.limit = sizeof l->m->notice - 1};
+    enum dtype seen[16];
+    int n = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        enum dtype t = l->items[i].source.dtype;
+        int k = 0;
+        while (k < n && seen[k] != t) k++;
+        if (t == DTYPE_BF16 || k < n || n == (int)ROSE_COUNT(seen)) continue;
+        seen[n++] = t;
+        strbuf_printf(&b, "%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name);
+    }
+    if (n && b.p) snprintf(l->m->notice, sizeof l->m->notice, "%.200s become BF16 in device memory", b.p);
+    strbuf_free(&b);
+}
+
+static enum rose_status pack_cuda(struct loader *l)
+{
+    struct model *m = l->m;
+    struct upload_piece *pieces = calloc(l->count + 1, sizeof *pieces);
+    if (!pieces) return no_memory(l);
+    enum rose_status s = ROSE_OK;
+    size_t at = 0;
+    for (size_t i = 0; i < l->count && s == ROSE_OK; i++) {
+        struct item *it = &l->items[i];
+        pieces[i] = (struct upload_piece){it->source, (char *)m->memory + at, l->seed + i};
+        s = matmul_cuda_weight(&it->source, pieces[i].memory, it->target, l->err);
+        at += it->bytes;
+    }
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (s == ROSE_OK && l->dummy) s = upload_dummy(m->device, pieces, l->count, l->err);
+    if (s == ROSE_OK && !l->dummy) s = upload_weights(m->device, pieces, l->count, l->progress, l->user, l->err);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    m->upload_seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+    for (size_t i = 0; i < l->count && s == ROSE_OK; i++)
+        if (l->items[i].release) weights_release(m->weights, l->items[i].release);
+    free(pieces);
+    if (s == ROSE_OK && !l->dummy) note_conversions(l);
+    return s;
+}
+
+/* A dummy's values where the CPU wants them: made on the host, packed like any other. */
+static enum rose_status pack_dummy(struct loader *l, struct item *it, uint64_t seed, void *place)
+{
+    uint16_t *rows = malloc((size_t)tensor_count(&it->source) * 2);
+    if (!rows) return no_memory(l);
+    struct tensor t = it->source;
+    upload_dummy_rows(&t, seed, rows);
+    t.data = rows;
+    enum rose_status s = op_weight_pack(l->m->device, &t, place, it->target, l->err);
+    free(rows);
+    return s;
 }
 
 static enum rose_status pack_all(struct loader *l)
@@ -173,10 +252,12 @@ static enum rose_status pack_all(struct loader *l)
                           (double)m->device->info.memory_total / 1e9);
     m->memory_bytes = total;
     if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
+    if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {
         struct item *it = &l->items[i];
         void *place = it->bytes ? (char *)m->memory + done : NULL;
-        ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
+        if (l->dummy) ROSE_TRY(pack_dummy(l, it, l->seed + i, place));
+        else ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
         if (it->bytes && it->release) weights_release(m->weights, it->release);
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);
@@ -227,34 +308,36 @@ static enum rose_status load(struct loader *l)
     ROSE_TRY(config_read(&m->arena, m->weights, &m->config, l->err));
     l->arch = m->config.arch;
     l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
-    if (!l->gguf) untie(m);
-    ROSE_TRY(check_experts(l));
+    if (!l->gguf && !l->dummy) untie(m);
+    if (!l->dummy) ROSE_TRY(check_experts(l));
     m->layers = ARENA_ARRAY(&m->arena, struct model_layer, (size_t)m->config.layers);
     struct model_layer *top = ARENA_NEW(&m->arena, struct model_layer);
     if (!m->layers || !top) return no_memory(l);
-    ROSE_TRY(bind_open(m->weights, &l->bind, l->err));
+    if (!l->dummy) ROSE_TRY(bind_open(m->weights, &l->bind, l->err));
     ROSE_TRY(bind_all(l, top));
     ROSE_TRY(finish_ropes(m, top, l->err));
     ROSE_TRY(pack_all(l));
+    if (m->device->info.kind == DEVICE_CUDA) ROSE_TRY(upload_vectors(m, top, l->err));
     m->embed = top->weight[SLOT_EMBED];
     m->output = m->config.tied ? m->embed : top->weight[SLOT_OUTPUT];
     m->final_norm = top->vector[SLOT_FINAL_NORM];
     return ROSE_OK;
 }
 
-enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out, struct rose_error *err)
+static enum rose_status open_model(struct device *device, struct loader *l, struct weights *weights, struct model **out)
 {
     struct model *m = calloc(1, sizeof *m);
     if (!m) {
         weights_close(weights);
-        return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        return status_set(l->err, ROSE_NO_MEMORY, "out of memory");
     }
     m->device = device;
     m->weights = weights;
-    struct loader l = {.m = m, .err = err, .progress = progress, .user = user};
-    enum rose_status s = load(&l);
-    if (l.bind) bind_finish(l.bind, NULL, NULL);
-    free(l.items);
+    m->dummy = l->dummy;
+    l->m = m;
+    enum rose_status s = load(l);
+    if (l->bind) bind_finish(l->bind, NULL, NULL);
+    free(l->items);
     if (s != ROSE_OK) {
         model_close(m);
         return s;
@@ -263,10 +346,21 @@ enum rose_status model_open(struct device *device, struct weights *weights, mode
     return ROSE_OK;
 }
 
+enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out, struct rose_error *err)
+{
+    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user}, weights, out);
+}
+
+enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
+{
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed}, config, out);
+}
+
 void model_close(struct model *m)
 {
     if (!m) return;
     device_free(m->device, m->memory, m->memory_bytes, DEVICE_MEMORY_LOCAL);
+    device_free(m->device, m->vectors, m->vectors_bytes, DEVICE_MEMORY_LOCAL);
     weights_close(m->weights);
     arena_free(&m->arena);
     free(m);

@@ -27,7 +27,12 @@ struct model {
     float rope_scale[MODEL_MAX_ROPES];
     void *memory; /* packed weights */
     size_t memory_bytes;
+    void *vectors; /* CUDA: every float vector of the model, in device memory */
+    size_t vectors_bytes;
     int64_t parameters;
+    bool dummy; /* random weights */
+    char notice[256]; /* what was done to weights while loading ("… converted to BF16"), empty: nothing */
+    double upload_seconds; /* CUDA: weights to the device */
 };
 
 /* Called while loading with bytes done and in all; may be NULL. */
@@ -36,6 +41,8 @@ typedef void model_progress_fn(void *user, size_t done, size_t total);
 /* Read the config, bind every tensor, pack. Takes ownership of weights, also when it fails. */
 enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out,
                             struct rose_error *err);
+/* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. */
+enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err);
 void model_close(struct model *model);
 
 /* What one forward reads and writes beside the weights. */

@@ -157,3 +157,11 @@ enum rose_status hf_open(struct weights *w, const char *dir, struct rose_error *
     arena_free(&scratch);
     return s;
 }
+
+enum rose_status hf_open_config(struct weights *w, const char *dir, struct rose_error *err)
+{
+    w->kind = WEIGHTS_HF;
+    ROSE_TRY(read_json(&w->arena, dir, "config.json", CONFIG_LIMIT, &w->config, err));
+    if (!w->config) return status_at(err, ROSE_NOT_FOUND, dir, -1, "%s has no config.json", dir);
+    return read_json(&w->arena, dir, "generation_config.json", CONFIG_LIMIT, &w->generation_config, err);
+}

@@ -203,7 +203,8 @@ static enum rose_status open_any(struct weights *w, const char *path, struct ros
                      path);
 }
 
-enum rose_status weights_open(const char *path, struct weights **out, struct rose_error *err)
+static enum rose_status open_path(const char *path, enum rose_status (*open)(struct weights *, const char *, struct rose_error *),
+                                  struct weights **out, struct rose_error *err)
 {
     *out = NULL;
     struct weights *w = calloc(1, sizeof *w);
@@ -212,7 +213,7 @@ enum rose_status weights_open(const char *path, struct weights **out, struct ros
     enum rose_status s = ROSE_OK;
     w->path = arena_strndup(&w->arena, path, strlen(path));
     if (!w->path) s = weights_no_memory(path, err);
-    if (s == ROSE_OK) s = open_any(w, path, err);
+    if (s == ROSE_OK) s = open(w, path, err);
     if (s == ROSE_OK) s = weights_sort(w, err);
     if (s != ROSE_OK) {
         weights_close(w);
@@ -220,6 +221,16 @@ enum rose_status weights_open(const char *path, struct weights **out, struct ros
     }
     *out = w;
     return ROSE_OK;
+}
+
+enum rose_status weights_open(const char *path, struct weights **out, struct rose_error *err)
+{
+    return open_path(path, open_any, out, err);
+}
+
+enum rose_status weights_open_config(const char *dir, struct weights **out, struct rose_error *err)
+{
+    return open_path(dir, hf_open_config, out, err);
 }
 
 void weights_close(struct weights *w)

@@ -36,6 +36,8 @@ struct weights_tensor {
 };
 
 enum rose_status weights_open(const char *path, struct weights **out, struct rose_error *err);
+/* A directory's config.json (and generation_config.json) alone: no tensors. */
+enum rose_status weights_open_config(const char *dir, struct weights **out, struct rose_error *err);
 void weights_close(struct weights *w); /* NULL is fine; all views end here */
 
 enum weights_kind weights_kind(const struct weights *w);

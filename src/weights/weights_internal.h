@@ -73,6 +73,7 @@ static inline enum rose_status weights_no_memory(const char *file, struct rose_e
 enum rose_status safetensors_read(struct weights *w, int part, struct rose_error *err);
 enum rose_status gguf_open(struct weights *w, const char *path, struct rose_error *err);
 enum rose_status hf_open(struct weights *w, const char *dir, struct rose_error *err);
+enum rose_status hf_open_config(struct weights *w, const char *dir, struct rose_error *err);
 
 /* Metadata of one GGUF file, from byte *at on; *at is moved behind it. */
 struct gguf_cursor {
