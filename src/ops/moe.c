@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "kernels/cpu/moe.h"
+#include "ops/moe_mlp_cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
@@ -31,7 +32,8 @@ static enum rose_status check_experts(const char *op, int32_t experts, int32_t t
 enum rose_status op_moe_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
 {
     ROSE_TRY(check_experts("moe_route", op->experts, op->top_k, op->ids, op->weights, err));
-    ROSE_TRY(value_check(program, "moe_route", "logits", &op->logits, op->experts, op->logits.rows, err));
+    bool cuda = program->device->info.kind == DEVICE_CUDA;
+    if (!cuda) ROSE_TRY(value_check(program, "moe_route", "logits", &op->logits, op->experts, op->logits.rows, err));
     if (op->score != OP_MOE_SOFTMAX && op->score != OP_MOE_SIGMOID && op->score != OP_MOE_SOFTMAX_AFTER)
         return status_set(err, ROSE_INVALID, "moe_route: unknown kind of score %d", (int)op->score);
     if (op->groups > 1 && (op->experts % op->groups || op->top_groups < 1 || op->top_groups > op->groups ||
@@ -39,6 +41,7 @@ enum rose_status op_moe_route(struct program *program, const struct op_moe_route
         return status_set(err, ROSE_INVALID,
                           "moe_route: %d of %d groups of %d experts do not give %d experts", op->top_groups,
                           op->groups, op->experts, op->top_k);
+    if (cuda) return moe_mlp_cuda_route(program, op, err);
     struct moe_route_params p = {.bias = op->selection_bias,
                                  .stride = op->logits.stride,
                                  .experts = op->experts,
@@ -94,6 +97,7 @@ enum rose_status op_moe_mlp(struct program *program, const struct op_moe_mlp *op
     if (op->x.buffer == op->y.buffer)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: x and y are one buffer");
     if (!op->gate) return status_set(err, ROSE_INTERNAL, "moe_mlp: no gate weights");
+    if (program->device->info.kind == DEVICE_CUDA) return moe_mlp_cuda(program, op, err);
     struct moe_mlp_params p = {.gate_bias = op->gate_bias,
                                .up_bias = op->up_bias,
                                .down_bias = op->down_bias,

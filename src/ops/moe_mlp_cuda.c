@@ -1,0 +1,315 @@
+#include "ops/moe_mlp_cuda.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "ops/value.h"
+#include "ops/weight_view.h"
+
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32 };
+
+int32_t moe_mlp_cuda_tile(int32_t tokens, int32_t experts, int32_t top_k)
+{
+    double each = (double)tokens * top_k / experts;
+    return each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128;
+}
+
+int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *s)
+{
+    int64_t picks = (int64_t)s->max_tokens * s->top_k;
+    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_tile(s->tokens, s->experts, s->top_k) - 1);
+}
+
+/* Experts that have tokens, when each token picks evenly. */
+static double touched(const struct moe_mlp_shape *s)
+{
+    return s->experts * (1 - pow(1 - (double)s->top_k / s->experts, s->tokens));
+}
+
+static int shared_of(const struct device_info *d, bool block)
+{
+    size_t bytes = block ? d->shared_per_block : d->shared_per_unit;
+    return bytes ? (int)ROSE_MIN(bytes, (size_t)1 << 20) : 99 << 10;
+}
+
+enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool down, const struct device_info *d,
+                                         struct plan *out, struct rose_error *err)
+{
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, rows = moe_mlp_cuda_tile(s->tokens, s->experts, s->top_k);
+    if (s->hidden < 8 || s->ffn < 8 || s->hidden % 8 || s->ffn % 8)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: experts of %d by %d; the CUDA kernels take multiples of 8", s->ffn, s->hidden);
+    if (s->experts < 1 || s->experts > 1024 || s->tokens < 1 || s->max_tokens < s->tokens)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d experts, %d of %d tokens; the CUDA kernels take at most 1024 experts", s->experts,
+                          s->tokens, s->max_tokens);
+    *out = (struct plan){.kernel = "moe_group", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
+    int warps_rows = rows > 64 ? 2 : 1, stage = (COLS + rows) * 128, stages = shared_of(d, false) / 2 / stage, blocks = 2;
+    if (stages < 3) stages = shared_of(d, true) / stage, blocks = 1;
+    stages = ROSE_MAX(2, ROSE_MIN(stages, 6));
+    int32_t columns = down ? COLS : COLS / 2;
+    int64_t tiles = moe_mlp_cuda_places(s) / rows * ((n + columns - 1) / columns);
+    if (tiles > INT32_MAX)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are more tiles than a grid has", s->max_tokens, s->top_k);
+    plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "N", n);
+    plan_int(out, "K", k);
+    plan_int(out, "GATED", !down);
+    plan_int(out, "GATHER", !down);
+    plan_int(out, "ACT", (int)s->activation);
+    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
+    plan_int(out, "ROWS", rows);
+    plan_int(out, "COLS", COLS);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "WARPS_C", 4);
+    plan_int(out, "WARPS_R", warps_rows);
+    plan_int(out, "BLOCKS", blocks);
+    out->times = (int32_t)tiles;
+    out->block = 128 * (uint32_t)warps_rows;
+    out->shared_bytes = (uint32_t)(stages * stage);
+    double picks = (double)s->tokens * s->top_k, matrix = (double)n * k * (down ? 1 : 2);
+    out->bytes = 2 * (touched(s) * matrix + picks * n + (down ? picks : s->tokens) * (double)k);
+    out->ops = 2 * picks * matrix;
+    plan_stream(out, d, 2.0);
+    /* mma.sync: half of what the tensor cores do, 4096 operations a cycle and SM at 1.7 GHz. */
+    double compute = out->ops / (d->units * 4096.0 * 1.7e3 * 0.5);
+    if (compute > out->predicted_us) out->predicted_us = compute;
+    if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
+    return ROSE_OK;
+}
+
+static void router_constants(struct plan *p, const struct moe_cuda_shape *s, int32_t pad)
+{
+    bool groups = s->groups > 1 && s->top_groups < s->groups;
+    plan_int(p, "EXPERTS", s->experts);
+    plan_int(p, "TOP_K", s->top_k);
+    plan_int(p, "SCORE", s->score == OP_MOE_SOFTMAX ? 0 : s->score == OP_MOE_SIGMOID ? 1 : 2);
+    plan_int(p, "BIAS", s->bias);
+    plan_int(p, "GROUPS", groups ? s->groups : 0);
+    plan_int(p, "TOP_GROUPS", groups ? s->top_groups : 0);
+    plan_int(p, "NORMALIZE", s->normalize);
+    plan_f32(p, "SCALE", s->scale != 0 ? s->scale : 1.0f);
+    plan_int(p, "PAD", ROSE_MAX(pad, 1));
+}
+
+enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const struct device_info *d,
+                                         struct moe_mlp_route *out, struct rose_error *err)
+{
+    enum { PICK_THREADS = 128 };
+    struct moe_cuda_shape any = *s;
+    struct moe_cuda_dispatch dispatch;
+    any.hidden = 8;
+    ROSE_TRY(moe_cuda_plan_dispatch(&any, d, &dispatch, err)); /* for its checks */
+    bool one = s->tokens <= ONE_BLOCK_TOKENS;
+    *out = (struct moe_mlp_route){.launches = one ? 1 : 2};
+    if (!one) {
+        struct plan *pick = &out->launch[0];
+        *pick = (struct plan){.kernel = "moe_pick", .rows = s->tokens, .times = 1, .per = PICK_THREADS / 32};
+        router_constants(pick, s, 1); /* it makes no places */
+        plan_int(pick, "THREADS", PICK_THREADS);
+        pick->block = PICK_THREADS;
+        pick->bytes = (double)s->tokens * (4.0 * s->experts + 8.0 * s->top_k);
+        plan_stream(pick, d, 0.7 + 0.045 * s->top_k);
+    }
+    struct plan *place = &out->launch[out->launches - 1];
+    int warps = ROSE_MAX(1, ROSE_MIN(32, 36864 / 4 / s->experts));
+    if (one) warps = ROSE_MIN(warps, ROSE_MAX(4, s->tokens));
+    *place = (struct plan){.kernel = "moe_place", .rows = s->tokens, .times = 1, .per = INT32_MAX, .tiles = true};
+    router_constants(place, s, s->pad);
+    plan_int(place, "THREADS", warps * 32);
+    plan_int(place, "ROUTE", one);
+    place->block = (uint32_t)warps * 32;
+    place->bytes = (double)s->tokens * (12.0 * s->top_k + (one ? 4.0 * s->experts + 4.0 * s->top_k : 0)) + 12.0 * s->experts;
+    double picks = (double)s->tokens * s->top_k;
+    plan_stream(place, d, (one ? (0.7 + 0.045 * s->top_k) * ceil((double)s->tokens / warps) : 0) + 1.5 + picks / warps / 32 * 0.15);
+    return ROSE_OK;
+}
+
+/* ---- recording ---- */
+
+/* Tokens that a buffer of top_k entries of 4 bytes each holds. */
+static int32_t tokens_of(const struct program *program, program_buffer_id ids, int32_t top_k)
+{
+    return (int32_t)ROSE_MIN(program->buffers[ids].bytes / 4 / (size_t)top_k, (size_t)INT32_MAX);
+}
+
+enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
+{
+    const struct op_value *x = &op->logits;
+    if (!x->buffer || x->buffer >= program->buffers_count || x->dtype != DTYPE_F32 || x->cols != op->experts || x->stride < x->cols ||
+        x->offset < 0)
+        return status_set(err, ROSE_INVALID, "moe_route: router logits are not F32 rows of %d columns", op->experts);
+    int32_t tokens = (int32_t)ROSE_MIN(plan_rows(program, x->rows), (int64_t)INT32_MAX), max = tokens_of(program, op->ids, op->top_k);
+    if (tokens > max)
+        return status_set(err, ROSE_INVALID, "moe_route: the program expects %d rows and its buffers hold %d", tokens, max);
+    struct moe_cuda_shape s = {.tokens = tokens,
+                               .experts = op->experts,
+                               .top_k = op->top_k,
+                               .pad = moe_mlp_cuda_tile(tokens, op->experts, op->top_k),
+                               .score = op->score,
+                               .normalize = op->normalize,
+                               .bias = op->selection_bias != NULL,
+                               .scale = op->scale,
+                               .groups = op->groups,
+                               .top_groups = op->top_groups};
+    struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k};
+    struct moe_mlp_route plan;
+    ROSE_TRY(moe_mlp_cuda_plan_route(&s, &program->device->info, &plan, err));
+    if (plan.launches == 2) {
+        struct moe_pick_params p = {.bias = op->selection_bias, .logits_stride = x->stride};
+        struct program_launch l = {.name = "moe_route", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+        ROSE_TRY(plan_record(&plan.launch[0], program, x->rows, offsetof(struct moe_pick_params, tokens), &l, err));
+        value_use(&l, x, PROGRAM_READ, offsetof(struct moe_pick_params, logits));
+        program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_pick_params, ids));
+        program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_pick_params, weights));
+        program_add(program, &l);
+    }
+    bool routes = plan.launches == 1;
+    struct moe_place_params p = {.bias = op->selection_bias, .logits_stride = x->stride};
+    struct program_launch l = {.name = "moe_place", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan.launch[plan.launches - 1], program, x->rows, offsetof(struct moe_place_params, tokens), &l, err));
+    if (routes) value_use(&l, x, PROGRAM_READ, offsetof(struct moe_place_params, logits));
+    program_use(&l, op->ids, routes ? PROGRAM_WRITE : PROGRAM_READ, offsetof(struct moe_place_params, ids));
+    if (routes) program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_place_params, weights));
+    size_t experts = (size_t)op->experts;
+    program_use(&l, program_buffer(program, "moe_position", (size_t)max * (size_t)op->top_k * 4), PROGRAM_WRITE,
+                offsetof(struct moe_place_params, position));
+    program_use(&l, program_buffer(program, "moe_counts", experts * 4), PROGRAM_WRITE, offsetof(struct moe_place_params, counts));
+    program_use(&l, program_buffer(program, "moe_offsets", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, offsets));
+    program_use(&l, program_buffer(program, "moe_active", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, active));
+    program_use(&l, program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(&places) * 4), PROGRAM_WRITE,
+                offsetof(struct moe_place_params, source));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+/* What the route that wrote (or read) these ids keeps at `param` of its moe_place. */
+static program_buffer_id place_buffer(const struct program *program, program_buffer_id ids, size_t param)
+{
+    for (int i = program->count - 1; i >= 0; i--) {
+        const struct program_launch *l = &program->entries[i].launch;
+        program_buffer_id found = 0;
+        bool same = false;
+        if (strcmp(l->name, "moe_place")) continue;
+        for (int u = 0; u < l->uses_count; u++) {
+            same |= l->uses[u].buffer == ids && l->uses[u].param == offsetof(struct moe_place_params, ids);
+            if (l->uses[u].param == param) found = l->uses[u].buffer;
+        }
+        if (same) return found;
+    }
+    return 0;
+}
+
+/* All experts' matrices [n, k], one behind the other; *stride: elements from one to the next. */
+static enum rose_status check_weights(const struct program *program, const char *what, const struct op_weight *w, int32_t experts, int32_t n, int32_t k, int64_t *stride,
+                                      struct rose_error *err)
+{
+    int64_t step = experts > 1 && w ? (const char *)w[1].data - (const char *)w[0].data : (int64_t)n * k * 2;
+    for (int32_t e = 0; e < experts; e++) {
+        if (!w || w[e].layout != WEIGHT_LAYOUT_CUDA_ROWS || w[e].dtype != DTYPE_BF16 || (!w[e].data && !program->draft))
+            return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %s %d is not packed for CUDA as BF16 rows", what, e);
+        if (w[e].n != n || w[e].k != k)
+            return status_set(err, ROSE_INTERNAL, "moe_mlp: %s %d is [%d, %d], expected [%d, %d]", what, e, w[e].n, w[e].k, n, k);
+        if (program->draft) continue; /* they have no places yet */
+        if ((const char *)w[e].data - (const char *)w[0].data != e * step || step < (int64_t)n * k * 2 || step % 16)
+            return status_set(err, ROSE_INTERNAL,
+                              "moe_mlp: %s %d does not lie at a constant distance behind the experts before it; the loader has to pack all "
+                              "experts' %s matrices one behind the other",
+                              what, e, what);
+    }
+    *stride = step / 2;
+    return ROSE_OK;
+}
+
+/* Everything a launch of the group needs besides x and y. */
+struct places {
+    program_buffer_id counts, offsets, source, position;
+};
+
+static enum rose_status record_group(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
+                                     const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct plan plan;
+    int64_t stride[2] = {0, 0};
+    struct moe_group_params p = {.x_stride = down ? s->ffn : op->x.stride};
+    ROSE_TRY(moe_mlp_cuda_plan_group(s, down, &program->device->info, &plan, err));
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden;
+    const struct op_weight *w[2] = {down ? op->down : op->gate, op->up};
+    ROSE_TRY(check_weights(program, down ? "down" : "gate", w[0], s->experts, n, k, &stride[0], err));
+    if (!down) {
+        ROSE_TRY(check_weights(program, "up", w[1], s->experts, n, k, &stride[1], err));
+        if (stride[0] != stride[1])
+            return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
+        p.weight[1] = w[1]->data;
+        p.bias[1] = op->up_bias;
+    }
+    p.weight[0] = w[0]->data;
+    p.weight_stride = stride[0];
+    p.bias[0] = down ? op->down_bias : op->gate_bias;
+    struct program_launch l = {.name = down ? "moe_down" : "moe_gate_up", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
+    l.rows_param = 0;
+    program_use(&l, x, PROGRAM_READ, offsetof(struct moe_group_params, x));
+    if (!down) {
+        l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
+        program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_group_params, source));
+    }
+    program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_group_params, counts));
+    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_group_params, offsets));
+    program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_group_params, y));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+static enum rose_status record_combine(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s,
+                                       const struct places *at, program_buffer_id rows, struct rose_error *err)
+{
+    struct moe_cuda_shape shape = {.tokens = s->tokens,
+                                   .experts = s->experts,
+                                   .top_k = s->top_k,
+                                   .hidden = s->hidden,
+                                   .accumulate = op->accumulate,
+                                   .alpha = op->alpha};
+    struct moe_combine_params p = {.y_stride = op->y.stride};
+    struct plan plan;
+    ROSE_TRY(moe_cuda_plan_combine(&shape, &program->device->info, &plan, &p.slices, err));
+    struct program_launch l = {.name = "moe_combine", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan, program, op->y.rows, offsetof(struct moe_combine_params, tokens), &l, err));
+    program_use(&l, rows, PROGRAM_READ, offsetof(struct moe_combine_params, rows));
+    program_use(&l, at->position, PROGRAM_READ, offsetof(struct moe_combine_params, position));
+    program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_combine_params, weights));
+    value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_combine_params, y));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *op, struct rose_error *err)
+{
+    struct moe_mlp_shape s = {.tokens = (int32_t)ROSE_MIN(plan_rows(program, op->x.rows), (int64_t)INT32_MAX),
+                              .max_tokens = tokens_of(program, op->ids, op->top_k),
+                              .experts = op->experts,
+                              .top_k = op->top_k,
+                              .hidden = op->x.cols,
+                              .ffn = op->gate->n,
+                              .activation = op->activation,
+                              .gate_bias = op->gate_bias != NULL,
+                              .down_bias = op->down_bias != NULL};
+    struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
+                        .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
+                        .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
+                        .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position))};
+    if (!at.counts || !at.offsets || !at.source || !at.position)
+        return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
+    if (op->y.cols != s.hidden || op->x.stride % 8 || op->x.offset % 8 || op->y.stride % 8 || op->y.offset % 8)
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "moe_mlp: x of %d columns, stride %d and offset %d, y of %d, %d and %d; the CUDA kernels take equal columns and "
+                          "multiples of 8",
+                          op->x.cols, op->x.stride, op->x.offset, op->y.cols, op->y.stride, op->y.offset);
+    if ((op->gate_bias != NULL) != (op->up_bias != NULL))
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: a bias for one of gate and up only");
+    size_t places = (size_t)moe_mlp_cuda_places(&s);
+    program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2),
+                      rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
+    ROSE_TRY(record_group(program, op, &s, false, &at, op->x.buffer, inner, err));
+    ROSE_TRY(record_group(program, op, &s, true, &at, inner, rows, err));
+    return record_combine(program, op, &s, &at, rows, err);
+}

@@ -1,0 +1,38 @@
+/* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
+ *
+ *     few tokens    moe_place (chooses too) | moe_group gate, up, activation | moe_group down | moe_combine
+ *     more          moe_pick | moe_place | ...
+ *
+ * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
+#ifndef ROSE_OPS_MOE_MLP_CUDA_H
+#define ROSE_OPS_MOE_MLP_CUDA_H
+
+#include "ops/moe_cuda.h"
+
+struct moe_mlp_shape {
+    int32_t tokens, max_tokens; /* that plans are made for; that the buffers hold */
+    int32_t experts, top_k, hidden, ffn;
+    enum op_activation activation;
+    bool gate_bias, down_bias; /* gate_bias: of gate and up */
+};
+
+/* Rows of a tile of the grouped products: places of an expert are a multiple of it. */
+int32_t moe_mlp_cuda_tile(int32_t tokens, int32_t experts, int32_t top_k);
+/* Places that the experts' buffers need for max_tokens at most. */
+int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *shape);
+/* The product into the experts' hidden rows (gate, up, activation), or back. params: struct moe_group_params. */
+enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
+                                         struct plan *out, struct rose_error *err);
+
+/* launch[0]: moe_pick and launch[1]: moe_place, or moe_place alone. s->pad: the tile. */
+struct moe_mlp_route {
+    struct plan launch[2];
+    int launches;
+};
+enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const struct device_info *device,
+                                         struct moe_mlp_route *out, struct rose_error *err);
+
+enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe_route *op, struct rose_error *err);
+enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *op, struct rose_error *err);
+
+#endif
