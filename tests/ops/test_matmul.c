@@ -154,6 +154,37 @@ TEST(gates)
         }
 }
 
+/* Workers share the weights of few rows and the rows of many: the same bits whatever their number. */
+TEST(threads_and_rows)
+{
+    enum { MOST = 70 };
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_BF16};
+    static float x[MOST * K], want[MOST * N], y[MOST * N];
+    for (size_t i = 0; i < ROSE_COUNT(x); i++) x[i] = random_float();
+    for (size_t t = 0; t < ROSE_COUNT(types); t++) {
+        for (int rows = 15; rows <= MOST; rows += rows < 20 ? 1 : 10) {
+            struct matrix m = {0};
+            uint64_t state = random_state;
+            for (int threads = 1; threads <= 5; threads++) {
+                struct fixture f;
+                fixture_open(&f, threads);
+                random_state = state; /* the same weights for every number of threads */
+                m = matrix_make(&f, types[t], N, K);
+                memset(y, 0x7F, sizeof y);
+                program_buffer_id xb = program_external(f.program, "rows", x, sizeof x), yb = program_external(f.program, "y", y, sizeof y);
+                struct op_matmul op = {.name = "many", .x = {xb, DTYPE_F32, EXTENT_ROWS, K, K, 0}, .parts_count = 1,
+                                       .parts = {{&m.weight, NULL, {yb, DTYPE_F32, EXTENT_ROWS, N, N, 0}}}};
+                CHECK_OK(op_matmul(f.program, &op, &f.err), f.err);
+                fixture_run(&f, rows);
+                if (threads == 1) memcpy(want, y, sizeof want);
+                CHECK(!memcmp(want, y, sizeof want));
+                matrix_free(&f, &m);
+                fixture_close(&f);
+            }
+        }
+    }
+}
+
 TEST(embedding)
 {
     struct fixture f;
@@ -232,4 +263,4 @@ TEST(refused)
     fixture_close(&f);
 }
 
-TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(embedding), CASE(refused))
+TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(threads_and_rows), CASE(embedding), CASE(refused))

@@ -12,8 +12,11 @@ enum { SHARE_FROM = 8 };
 enum { SWEEP_BYTES = 512 << 10 };
 /* Groups that a tile of activations meets while it is in the level-1 cache. */
 enum { TOGETHER = 4 };
-/* From this many rows a worker on, workers share the rows of a bf16 product and not the weights. */
-enum { AMX_OWN_ROWS = 256 };
+/* From this many rows a worker on, workers share the rows of a product and not the weights: x and y then stay in their core's
+ * cache, nothing is waited for, and a row's arithmetic costs the same. Every worker reads all weights, so the rows must last as
+ * long as that takes: bytes of a block (16 x 32 weights) against rows, at 10 GB/s a core. Two workers on cores without a common
+ * cache: 32 rows of SmolLM2 in 14 ms instead of 21 (docs/facts.md). A bf16 panel is decoded once a worker, so it wants more. */
+enum { OWN_BLOCK_BYTES = 48, AMX_OWN_ROWS = 256 };
 
 const struct matmul_kernels *matmul_kernels(void)
 {
@@ -64,15 +67,15 @@ struct run {
     struct matmul_acts acts;
     float *scales[TOGETHER][2], *out[2]; /* this worker's; [1] for the second weight of a gate */
     void *amx_acts, *amx_scratch;
-    int32_t amx_from, amx_to; /* rows that this worker multiplies */
+    int32_t from, to; /* rows that this worker multiplies */
 };
 
-/* Activations for all rows: alone when there are few, else together, with a barrier after it. */
+/* Activations for all rows: alone when there are few (or they are this worker's own), else together, with a barrier after it. */
 static void prepare(const struct run *r, struct worker *w)
 {
     const struct matmul_params *p = r->p;
-    bool alone = r->rows <= OWN_ROWS;
-    size_t row = 0, end = (size_t)r->rows, stride = (size_t)p->x_stride;
+    bool alone = r->rows <= OWN_ROWS || r->to - r->from < r->rows;
+    size_t row = (size_t)r->from, end = (size_t)r->to, stride = (size_t)p->x_stride;
     if (!alone) worker_range(w, (size_t)r->rows, MATMUL_TILE, &row, &end);
     while (row < end) {
         int height = matmul_acts_height(&r->acts, (int32_t)(end - row));
@@ -173,13 +176,13 @@ static void run_units(const struct run *r, size_t begin, size_t end)
 {
     int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE,
                                       SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
-    size_t most = r->rows > matmul_acts_height(&r->acts, r->rows) ? TOGETHER : 1;
-    for (int32_t from = 0; from < r->rows; from += sweep) {
+    size_t most = r->to - r->from > matmul_acts_height(&r->acts, r->to - r->from) ? TOGETHER : 1;
+    for (int32_t from = r->from; from < r->to; from += sweep) {
         size_t first = 0;
         for (int i = 0; i < unit_parts(r->p); i++) {
             size_t groups = part_units(r->p, i, 1), last = ROSE_MIN(end, first + groups);
             for (size_t u = ROSE_MAX(begin, first); u < last; u += most)
-                run_groups(r, i, u - first, ROSE_MIN(most, last - u), from, ROSE_MIN(r->rows, from + sweep));
+                run_groups(r, i, u - first, ROSE_MIN(most, last - u), from, ROSE_MIN(r->to, from + sweep));
             first += groups;
         }
     }
@@ -216,14 +219,14 @@ static void run_units_amx(const struct run *r, size_t begin, size_t end)
     for (int i = 0; i < unit_parts(p); i++) {
         const struct cpu_weight *weight = &p->part[i].weight;
         size_t here = part_units(p, i, step), b = ROSE_MAX(begin, first), e = ROSE_MIN(end, first + here);
-        struct amx_part context = {r, i, r->amx_from};
+        struct amx_part context = {r, i, r->from};
         if (b < e)
             matmul_amx_run(&(struct matmul_amx_job){
                 weight, p->gated ? &p->part[1].weight : NULL, (b - first) * step,
                 ROSE_MIN((e - first) * step, cpu_weight_groups(weight)),
-                (const uint8_t *)r->amx_acts + (size_t)r->amx_from * amx_row_bytes(p),
-                r->amx_to - r->amx_from, r->amx_scratch, amx_finish, &context,
-                p->part[i].y + (size_t)r->amx_from * (size_t)p->part[i].y_stride,
+                (const uint8_t *)r->amx_acts + (size_t)r->from * amx_row_bytes(p),
+                r->to - r->from, r->amx_scratch, amx_finish, &context,
+                p->part[i].y + (size_t)r->from * (size_t)p->part[i].y_stride,
                 (size_t)p->part[i].y_stride});
         first += here;
     }
@@ -249,7 +252,7 @@ static void run_amx(struct run *r, struct worker *w)
     if (w->count > 1 && (size_t)r->rows >= (size_t)AMX_OWN_ROWS * (size_t)w->count) {
         worker_range(w, (size_t)r->rows, MATMUL_AMX_ROWS, &from, &to);
         prepare_amx(r, from, to);
-        r->amx_from = (int32_t)from, r->amx_to = (int32_t)to;
+        r->from = (int32_t)from, r->to = (int32_t)to;
         for (int i = 0; i < unit_parts(p); i++) units += part_units(p, i, step);
         run_units_amx(r, 0, units);
         return;
@@ -257,10 +260,20 @@ static void run_amx(struct run *r, struct worker *w)
     worker_range(w, (size_t)r->rows, MATMUL_TILE, &from, &to);
     prepare_amx(r, from, to);
     worker_barrier(w);
-    r->amx_to = r->rows;
     share_units(r, w, step, MATMUL_AMX_PAIRS, run_units_amx);
 }
 #endif
+
+/* Do this worker's rows last as long as reading all weights takes? Then *from, *to are its share of the rows. */
+static bool own_rows(const struct run *r, const struct worker *w, int32_t *from, int32_t *to)
+{
+    const struct cpu_format *f = r->p->part[0].weight.format;
+    size_t begin, end, least = ROSE_MAX((size_t)8, (size_t)f->code_bytes / OWN_BLOCK_BYTES);
+    if (w->count == 1 || (size_t)r->rows < least * (size_t)w->count) return false;
+    worker_range(w, (size_t)r->rows, MATMUL_TILE / 4, &begin, &end);
+    *from = (int32_t)begin, *to = (int32_t)end;
+    return true;
+}
 
 void matmul_run(const void *params, const struct extents *extents, struct worker *w)
 {
@@ -271,6 +284,7 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
                     .rows = ROSE_MIN(extents->n[p->rows_extent], p->max_rows),
                     .acts = l.acts};
     if (r.rows <= 0) return;
+    r.to = r.rows;
     uint8_t *work = (uint8_t *)(((uintptr_t)p->work + MATMUL_ALIGN - 1) / MATMUL_ALIGN * MATMUL_ALIGN);
     uint8_t *own = work + l.shared + (size_t)w->index * l.own, *rest = own + l.own_acts;
 #if defined(__x86_64__)
@@ -290,6 +304,13 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         r.scales[i / 2][i % 2] = (float *)(void *)(rest + (size_t)i * l.scales);
     for (int i = 0; i < 2; i++)
         r.out[i] = (float *)(void *)(rest + 2 * TOGETHER * l.scales) + i * MATMUL_OUT_FLOATS;
+    if (own_rows(&r, w, &r.from, &r.to)) {
+        size_t units = 0;
+        for (int i = 0; i < unit_parts(p); i++) units += part_units(p, i, 1);
+        prepare(&r, w);
+        if (r.from < r.to) run_units(&r, 0, units);
+        return;
+    }
     if (r.rows < SHARE_FROM) fetch_first(&r, w);
     prepare(&r, w);
     share_units(&r, w, 1, 16, run_units);
