@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/params/act_rows.h"
+#include "ops/matmul_plan.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
 _Static_assert((int)GEMM_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
-_Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2, "one numbering");
 
 /* ---- weights ---- */
 
@@ -83,94 +82,6 @@ enum rose_status matmul_cuda_weight_pack(struct device *device, const struct ten
     return s;
 }
 
-/* ---- plan ---- */
-
-/* Tiles of gemm_rows: rows x weight rows, warps along each, steps in flight. */
-static const struct tile {
-    int bm, bn, wm, wn, stages;
-} tiles[] = {{16, 64, 1, 4, 6}, {64, 64, 2, 2, 5}, {64, 128, 2, 4, 4}, {128, 128, 2, 4, 3}};
-enum { TILES = sizeof tiles / sizeof *tiles };
-
-static int32_t tiles_of(const struct matmul_shape *s, int columns)
-{
-    int32_t n = 0;
-    for (int i = 0; i < (s->gated ? 1 : s->parts); i++) n += (s->n[i] + columns - 1) / columns;
-    return n;
-}
-
-/* The largest tile whose blocks fill the SMs; the smaller ones read each operand more often. */
-static int choose_tile(const struct matmul_shape *s, const struct device_info *d)
-{
-    if (s->rows <= 16) return 0;
-    for (int t = TILES - 1; t > 1; t--) {
-        int64_t blocks = (s->rows + tiles[t].bm - 1) / tiles[t].bm * tiles_of(s, tiles[t].bn / (1 + s->gated));
-        if (tiles[t].bm / 2 < s->rows && blocks * 4 >= (int64_t)d->units * 3) return t;
-    }
-    return 1;
-}
-
-static enum rose_status check_shape(const struct matmul_shape *s, struct rose_error *err)
-{
-    if (s->parts < 1 || s->parts > GEMM_PARTS || (s->gated && (s->parts != 2 || s->n[0] != s->n[1])))
-        return status_set(err, ROSE_INVALID, "a product of %d weights; 1 to %d are possible, a gate has 2 alike", s->parts,
-                          GEMM_PARTS);
-    for (int i = 0; i < s->parts; i++)
-        if (s->n[i] <= 0) return status_set(err, ROSE_INVALID, "a product with a weight of %d rows", s->n[i]);
-    if (s->k <= 0 || s->k % 8)
-        return status_set(err, ROSE_UNSUPPORTED, "a product over %d elements; CUDA kernels take multiples of 8", s->k);
-    if ((unsigned)s->act > OP_ACT_RELU2)
-        return status_set(err, ROSE_INVALID, "a product with unknown activation %d", (int)s->act);
-    return ROSE_OK;
-}
-
-static void epilogue(const struct matmul_shape *s, struct plan *out)
-{
-    plan_int(out, "ACT", (int64_t)s->act);
-    plan_int(out, "GATED", s->gated);
-    plan_int(out, "BIAS", s->bias);
-    plan_int(out, "ACCUMULATE", s->accumulate);
-    plan_int(out, "OUT_F32", s->out_f32);
-    plan_int(out, "PAIRS", s->pairs);
-}
-
-enum rose_status matmul_cuda_plan(const struct matmul_shape *s, const struct device_info *d, struct plan *out,
-                                  struct rose_error *err)
-{
-    enum { BK_BYTES = 128, RASTER = 8 };
-    ROSE_TRY(check_shape(s, err));
-    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d)];
-    *out = (struct plan){.kernel = "gemm_rows", .rows = s->rows, .tiles = true, .per = t->bm};
-    plan_int(out, "BM", t->bm);
-    plan_int(out, "BN", t->bn);
-    plan_int(out, "WM", t->wm);
-    plan_int(out, "WN", t->wn);
-    plan_int(out, "STAGES", t->stages);
-    plan_int(out, "RASTER", RASTER);
-    epilogue(s, out);
-    out->block = (uint32_t)(32 * t->wm * t->wn);
-    out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
-    out->times = tiles_of(s, t->bn / (1 + s->gated));
-    double weights = 0, results = 0;
-    for (int i = 0; i < s->parts; i++) weights += s->n[i], results += s->gated && i ? 0 : s->n[i];
-    out->ops = 2.0 * weights * s->k * (double)s->rows;
-    out->bytes = weights * s->k * 2 + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
-    plan_stream(out, d, 1.0);
-    double peak = d->units * 3.0e12; /* what mma.sync reaches an SM */
-    if (out->ops / peak * 1e6 > out->predicted_us) out->predicted_us = out->ops / peak * 1e6;
-    return ROSE_OK;
-}
-
-void matmul_cuda_params(const struct plan *plan, struct gemm_params *p)
-{
-    int32_t columns = (int32_t)(plan_get(plan, "BN") / (1 + plan_get(plan, "GATED"))), tile = 0;
-    for (int i = 0; i < GEMM_PARTS; i++) {
-        p->part[i].tile = tile;
-        tile += (p->part[i].n + columns - 1) / columns;
-    }
-    p->tiles = (uint32_t)plan->times;
-    p->splits = 1;
-}
-
 /* ---- op_matmul ---- */
 
 static enum rose_status check(const struct program *program, const struct op_matmul *op, struct rose_error *err)
@@ -202,6 +113,14 @@ static enum rose_status check(const struct program *program, const struct op_mat
     return ROSE_OK;
 }
 
+/* Rows that fit the value's buffer: the most that this program can be run with. */
+static int64_t max_rows(const struct program *program, const struct op_value *v)
+{
+    size_t elements = program->buffers[v->buffer].bytes / dtype_info(v->dtype)->bytes;
+    if (v->rows == EXTENT_ONE || elements < (size_t)v->offset + (size_t)v->cols) return 1;
+    return (int64_t)((elements - (size_t)v->offset - (size_t)v->cols) / (size_t)v->stride + 1);
+}
+
 /* Parts [begin, begin + count) in one launch: their y are of one type. */
 static enum rose_status record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
 {
@@ -226,10 +145,10 @@ static enum rose_status record(struct program *program, const struct op_matmul *
             .w = parts[i].weight->data, .bias = parts[i].bias, .n = parts[i].weight->n, .y_stride = y->stride};
         if (!(op->gated && i)) s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
     }
-    struct plan plan;
-    ROSE_TRY(matmul_cuda_plan(&s, &program->device->info, &plan, err));
-    matmul_cuda_params(&plan, &p);
-    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct gemm_params, rows), &l, err));
+    struct matmul_plan m;
+    ROSE_TRY(matmul_plan_make(&s, &program->device->info, &m, err));
+    matmul_plan_params(&m, &p);
+    ROSE_TRY(plan_record(&m.plan, program, op->x.rows, offsetof(struct gemm_params, rows), &l, err));
     l.cost = (struct program_cost){0};
     value_use(&l, &op->x, PROGRAM_READ, offsetof(struct gemm_params, x));
     l.cost.bytes_per[op->x.rows] = 2.0 * op->x.cols;
@@ -241,6 +160,13 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         value_use(&l, &part->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
                   offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, y));
         l.cost.bytes_per[op->x.rows] += (s.out_f32 ? 4.0 : 2.0) * (1 + op->accumulate) * part->weight->n;
+    }
+    if (m.work_bytes) {
+        size_t groups = (size_t)((max_rows(program, &op->x) + m.group - 1) / m.group);
+        program_use(&l, program_buffer(program, "matmul.work", groups * m.work_bytes), PROGRAM_WRITE,
+                    offsetof(struct gemm_params, work));
+        program_use(&l, program_counters(program, "matmul.counters", groups * m.counter_bytes), PROGRAM_UPDATE,
+                    offsetof(struct gemm_params, counters));
     }
     program_add(program, &l);
     return ROSE_OK;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "op_cases_internal.h"
-#include "ops/matmul_cuda.h"
+#include "ops/matmul_plan.h"
 
 struct matmul_case {
     const char *name;
@@ -45,6 +45,16 @@ static const struct matmul_case cases[] = {
     {"matmul 130x140x88, 64x128 tiles, gelu", ONE(130, 140, 88, .act = OP_ACT_GELU_ERF, .tile = 3, .pairs = true), 1, 0},
     {"matmul 140x136x136, 128x128 tiles", ONE(140, 136, 136, .tile = 4, .pairs = true), 1, 8},
     {"matmul 33x3x8, one column tile, k of one chunk", ONE(33, 3, 8, .tile = 2), 1, 0},
+    {"matmul 1x2000x200, splits", ONE(1, 2000, 200, .splits = 3, .accumulate = true, .pairs = true), 2, 0},
+    {"matmul 8x60x1096, 2 warps of 3 steps, bias, relu2", ONE(8, 60, 1096, .warps = 2, .depth = 3, .bias = true, .act = OP_ACT_RELU2), 1, 0},
+    {"matmul 16x(24+9)x704, splits of one SM, f32",
+     {.rows = 16, .parts = 2, .n = {24, 9}, .k = 704, .splits = 4, .warps = 2, .depth = 2, .out_f32 = true},
+     1,
+     8},
+    {"matmul 4x1200x520 SwiGLU, splits, bias",
+     {.rows = 4, .parts = 2, .n = {1200, 1200}, .k = 520, .gated = true, .act = OP_ACT_SILU, .splits = 2, .bias = true},
+     1,
+     0},
 };
 
 static double act(enum op_activation a, double x)
@@ -115,7 +125,7 @@ static int check(const struct matmul_case *k, const struct data *d)
     return wrong;
 }
 
-static int launch(const struct matmul_case *k, const struct op_io *io, struct data *d, const struct plan *plan)
+static int launch(const struct matmul_case *k, const struct op_io *io, struct data *d, const struct matmul_plan *plan)
 {
     const struct matmul_shape *s = &d->s;
     struct gemm_params p = {
@@ -131,8 +141,13 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
         p.part[i].y_stride = (int64_t)d->y_stride;
         if (i < parts) p.part[i].y = y + (size_t)i * each;
     }
-    matmul_cuda_params(plan, &p);
-    if (!io->run(io->context, plan, &p, sizeof p)) return 1;
+    matmul_plan_params(plan, &p);
+    size_t groups = plan->work_bytes ? (size_t)((s->rows + plan->group - 1) / plan->group) : 0;
+    void *zero = calloc(groups + 1, plan->counter_bytes + 1);
+    if (groups) p.work = io->buffer(io->context, "work", groups * plan->work_bytes, NULL, false);
+    if (groups) p.counters = io->buffer(io->context, "counters", groups * plan->counter_bytes, zero, false);
+    free(zero);
+    if (!io->run(io->context, &plan->plan, &p, sizeof p)) return 1;
     io->read(io->context, d->got, y, each * (size_t)parts);
     return 0;
 }
@@ -142,8 +157,8 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     struct data d = {.s = k->s};
     if (io->rows) d.s.rows = io->rows;
     struct rose_error err = {0};
-    struct plan plan;
-    if (matmul_cuda_plan(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
+    struct matmul_plan plan;
+    if (matmul_plan_make(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
     int32_t widest = 0;
     for (int i = 0; i < d.s.parts; i++) widest = d.s.n[i] > widest ? d.s.n[i] : widest;
     d.x_stride = (size_t)d.s.k + (size_t)(k->pad + 7) / 8 * 8, d.y_stride = (size_t)widest + (size_t)k->pad;
@@ -181,5 +196,8 @@ bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, str
 {
     struct matmul_shape s = cases[i].s;
     if (rows) s.rows = rows;
-    return matmul_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+    struct matmul_plan plan;
+    if (matmul_plan_make(&s, device, &plan, NULL) != ROSE_OK) return false;
+    *out = plan.plan;
+    return true;
 }

@@ -23,8 +23,9 @@ struct gemm_params {
     int64_t x_stride; /* elements */
     uint32_t rows, k;
     uint32_t tiles, splits; /* tiles of columns of all parts; pieces of k */
+    /* gemv_rows: blocks and rows of x of a group of rows, steps of 64 of k in a split */
+    uint32_t blocks, group, chunks;
     float alpha;
-    uint32_t unused;
 };
 
 #endif

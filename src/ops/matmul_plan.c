@@ -1,0 +1,216 @@
+#include "ops/matmul_plan.h"
+
+#include "kernels/params/act_rows.h"
+
+_Static_assert((int)GEMM_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
+_Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2, "one numbering");
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static enum rose_status check(const struct matmul_shape *s, struct rose_error *err)
+{
+    if (s->parts < 1 || s->parts > GEMM_PARTS || (s->gated && (s->parts != 2 || s->n[0] != s->n[1])))
+        return status_set(err, ROSE_INVALID, "a product of %d weights; 1 to %d are possible, a gate has 2 alike", s->parts,
+                          GEMM_PARTS);
+    for (int i = 0; i < s->parts; i++)
+        if (s->n[i] <= 0) return status_set(err, ROSE_INVALID, "a product with a weight of %d rows", s->n[i]);
+    if (s->k <= 0 || s->k % 8)
+        return status_set(err, ROSE_UNSUPPORTED, "a product over %d elements; CUDA kernels take multiples of 8", s->k);
+    if ((unsigned)s->act > OP_ACT_RELU2)
+        return status_set(err, ROSE_INVALID, "a product with unknown activation %d", (int)s->act);
+    return ROSE_OK;
+}
+
+static void epilogue(const struct matmul_shape *s, struct plan *out)
+{
+    plan_int(out, "ACT", (int64_t)s->act);
+    plan_int(out, "GATED", s->gated);
+    plan_int(out, "BIAS", s->bias);
+    plan_int(out, "ACCUMULATE", s->accumulate);
+    plan_int(out, "OUT_F32", s->out_f32);
+    plan_int(out, "PAIRS", s->pairs);
+}
+
+/* Tiles of `columns` of all parts. */
+static int32_t tiles_of(const struct matmul_shape *s, int columns)
+{
+    int64_t n = 0;
+    for (int i = 0; i < (s->gated ? 1 : s->parts); i++) n += ceil_div(s->n[i], columns);
+    return (int32_t)n;
+}
+
+static double weight_bytes(const struct matmul_shape *s)
+{
+    double n = 0;
+    for (int i = 0; i < s->parts; i++) n += s->n[i];
+    return n * s->k * 2;
+}
+
+static void cost(const struct matmul_shape *s, struct plan *out)
+{
+    double results = 0;
+    for (int i = 0; i < s->parts; i++) results += s->gated && i ? 0 : s->n[i];
+    out->ops = weight_bytes(s) * (double)s->rows;
+    out->bytes = weight_bytes(s) + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
+}
+
+/* ---- gemm_rows ---- */
+
+/* Rows x weight rows, warps along each, steps in flight. */
+static const struct tile {
+    int bm, bn, wm, wn, stages;
+} tiles[] = {{16, 64, 1, 4, 6}, {64, 64, 2, 2, 5}, {64, 128, 2, 4, 4}, {128, 128, 2, 4, 3}};
+enum { TILES = sizeof tiles / sizeof *tiles };
+
+/* The largest tile whose blocks fill the SMs; the smaller ones read each operand more often. */
+static int choose_tile(const struct matmul_shape *s, const struct device_info *d)
+{
+    if (s->rows <= 16) return 0;
+    for (int t = TILES - 1; t > 1; t--) {
+        int64_t blocks = ceil_div(s->rows, tiles[t].bm) * tiles_of(s, tiles[t].bn / (1 + s->gated));
+        if (tiles[t].bm / 2 < s->rows && blocks * 4 >= (int64_t)d->units * 3) return t;
+    }
+    return 1;
+}
+
+static void gemm(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    enum { BK_BYTES = 128, RASTER = 8 };
+    struct plan *out = &m->plan;
+    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d)];
+    m->columns = t->bn / (1 + s->gated);
+    m->tiles = tiles_of(s, m->columns);
+    m->splits = 1;
+    *out = (struct plan){.kernel = "gemm_rows", .rows = s->rows, .tiles = true, .per = t->bm, .times = m->tiles};
+    plan_int(out, "BM", t->bm);
+    plan_int(out, "BN", t->bn);
+    plan_int(out, "WM", t->wm);
+    plan_int(out, "WN", t->wn);
+    plan_int(out, "STAGES", t->stages);
+    plan_int(out, "RASTER", RASTER);
+    epilogue(s, out);
+    out->block = (uint32_t)(32 * t->wm * t->wn);
+    out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
+    cost(s, out);
+    plan_stream(out, d, 1.0);
+    double peak = d->units * 3.0e12; /* what mma.sync reaches an SM */
+    if (out->ops / peak * 1e6 > out->predicted_us) out->predicted_us = out->ops / peak * 1e6;
+}
+
+/* ---- gemv_rows ---- */
+
+enum { GEMV_STEP = 64, GEMV_MOST = 64, GEMV_FLIGHT = 64 << 10, GEMV_STEP_BYTES = 2048, GEMV_ROW_BYTES = 128 };
+
+/* Shared memory that leaves room for a block of the next launch beside this one. */
+static int64_t shared_budget(const struct device_info *d)
+{
+    int arch = plan_arch(d);
+    size_t unit = d->shared_per_unit ? d->shared_per_unit : arch == 800 ? 164 << 10 : arch >= 900 && arch < 1200 ? 228 << 10 : 100 << 10;
+    return (int64_t)unit / 2 - 1024;
+}
+
+static int64_t shared_of(int warps, int nt, int64_t chunks, int64_t group)
+{
+    return (int64_t)2 * warps * nt * 512 + 16 + ceil_div(chunks, warps) * warps * GEMV_ROW_BYTES * group;
+}
+
+/* Pieces of k: as few as let x fit, more where the tiles leave SMs idle. A merge between blocks costs about a microsecond. */
+static int choose_splits(const struct matmul_shape *s, const struct device_info *d, int64_t tiles_count, int warps, int nt, int64_t group,
+                         int64_t units)
+{
+    int64_t chunks = ceil_div(s->k, GEMV_STEP);
+    double best = 1e30, us = weight_bytes(s) / (d->bandwidth > 0 ? d->bandwidth : 1e12) * 1e6;
+    int choice = 0;
+    for (int splits = 1; splits <= 64 && splits <= chunks && splits <= units; splits++) {
+        if (shared_of(warps, nt, ceil_div(chunks, splits), group) > shared_budget(d)) continue;
+        int64_t slots = units / splits, waves = ceil_div(tiles_count, slots);
+        double t = us * (double)(waves * slots) / (double)tiles_count * (double)(units) / (double)(slots * splits) + (splits > 1 ? 1.0 : 0.0);
+        if (choice && ceil_div(chunks, splits) < 2 * warps) break; /* two steps a warp at least */
+        if (t < best) best = t, choice = splits;
+    }
+    return choice;
+}
+
+/* Warps and steps in flight: few idle places in the last round, as many bytes in flight as the memory wants. */
+static void choose_warps(const struct matmul_shape *s, int64_t chunks, int *warps, int *depth)
+{
+    static const int table[][2] = {{8, 4}, {4, 8}, {7, 4}, {6, 5}, {5, 6}, {8, 3}, {6, 4}, {5, 4}, {4, 6}, {4, 4}, {4, 3}, {4, 2}, {3, 3}, {2, 2}};
+    double best = 0;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        int64_t round = table[i][0] * table[i][1], rounds = ceil_div(chunks, round);
+        double flight = (double)chunks / (double)rounds * GEMV_STEP_BYTES, score = flight > GEMV_FLIGHT ? GEMV_FLIGHT : flight;
+        score *= 1 - 0.004 * (double)i - 0.3 * (1 - (double)chunks / (double)(rounds * round));
+        if (score > best) best = score, *warps = table[i][0], *depth = table[i][1];
+    }
+    if (s->warps) *warps = s->warps;
+    if (s->depth) *depth = s->depth;
+}
+
+/* False where it does not fit: x is too wide for the shared memory. */
+static bool gemv(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    struct plan *out = &m->plan;
+    int64_t group = s->rows < 1 ? 1 : s->rows > GEMV_MOST ? GEMV_MOST : s->rows, chunks = ceil_div(s->k, GEMV_STEP);
+    int nt = group <= 8 ? 1 : group <= 16 ? 2 : group <= 32 ? 4 : 8, warps = 8, depth = 4, per_unit = s->blocks ? s->blocks : 1;
+    m->columns = s->gated ? 8 : 16;
+    m->tiles = tiles_of(s, m->columns);
+    int64_t units = (int64_t)d->units * per_unit;
+    choose_warps(s, chunks, &warps, &depth);
+    m->splits = s->splits ? s->splits : choose_splits(s, d, m->tiles, warps, nt, group, units);
+    if (!m->splits || m->splits > units) return false;
+    m->chunks = (int32_t)ceil_div(chunks, m->splits);
+    m->splits = (int32_t)ceil_div(chunks, m->chunks);
+    choose_warps(s, m->chunks, &warps, &depth);
+    int64_t shared = shared_of(warps, nt, m->chunks, group), slots = units / m->splits;
+    if (shared > shared_budget(d)) return false;
+    m->group = (int32_t)group;
+    if (slots > m->tiles) slots = m->tiles;
+    *out = (struct plan){.kernel = "gemv_rows", .rows = s->rows, .tiles = true, .per = m->group, .times = (int32_t)slots * m->splits};
+    plan_int(out, "NT", nt);
+    plan_int(out, "WARPS", warps);
+    plan_int(out, "DEPTH", depth);
+    plan_int(out, "OCCUPANCY", 2 * per_unit);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    plan_int(out, "SPLIT", m->splits > 1);
+    plan_int(out, "K_TAIL", s->k % GEMV_STEP != 0);
+    epilogue(s, out);
+    out->block = (uint32_t)(32 * warps);
+    out->shared_bytes = (uint32_t)shared;
+    if (m->splits > 1) {
+        m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512;
+        m->counter_bytes = (size_t)m->tiles * 4;
+    }
+    cost(s, out);
+    plan_stream(out, d, 1.0);
+    return true;
+}
+
+enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *out,
+                                  struct rose_error *err)
+{
+    *out = (struct matmul_plan){0};
+    ROSE_TRY(check(s, err));
+    bool few = s->rows <= 16 && !s->deterministic && !s->tile;
+    if (s->warps || s->depth || s->blocks || s->splits) few = true;
+    if (few && gemv(s, d, out)) return ROSE_OK;
+    *out = (struct matmul_plan){0};
+    gemm(s, d, out);
+    return ROSE_OK;
+}
+
+void matmul_plan_params(const struct matmul_plan *m, struct gemm_params *p)
+{
+    int32_t tile = 0;
+    for (int i = 0; i < GEMM_PARTS; i++) {
+        p->part[i].tile = tile;
+        tile += (p->part[i].n + m->columns - 1) / m->columns;
+    }
+    p->tiles = (uint32_t)m->tiles;
+    p->splits = (uint32_t)m->splits;
+    p->chunks = (uint32_t)m->chunks;
+    p->group = (uint32_t)m->group;
+    p->blocks = (uint32_t)m->plan.times;
+}

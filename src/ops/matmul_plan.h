@@ -1,0 +1,40 @@
+/* Which CUDA kernel a matrix product gets: few rows gemv_rows (weights streamed once), more gemm_rows (tiles in shared memory). */
+#ifndef ROSE_OPS_MATMUL_PLAN_H
+#define ROSE_OPS_MATMUL_PLAN_H
+
+#include "kernels/params/gemm.h"
+#include "ops/matmul.h"
+#include "ops/plan.h"
+
+struct matmul_shape {
+    int64_t rows; /* to plan for; any number runs */
+    int32_t k;
+    int parts;
+    int32_t n[GEMM_PARTS]; /* out-features of each */
+    enum op_activation act;
+    bool gated; /* two parts of equal n: one result */
+    bool bias, accumulate;
+    bool out_f32;       /* y is F32, else BF16 */
+    bool pairs;         /* two neighbours of y may be stored at once: even offsets and strides */
+    bool deterministic; /* a row's bits must not depend on `rows` */
+    /* Measured choices; 0: the plan's own. */
+    int tile;                         /* gemm_rows with this tile: 1 + index into its table */
+    int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
+};
+
+struct matmul_plan {
+    struct plan plan;
+    int32_t columns;         /* of y a tile */
+    int32_t tiles;           /* of columns, of all parts */
+    int32_t splits, chunks;  /* gemv_rows: pieces of k, of `chunks` steps of 64 */
+    int32_t group;           /* gemv_rows: rows of x a group of blocks */
+    size_t work_bytes;       /* a group's sums between blocks; 0: none */
+    size_t counter_bytes;    /* a group's counters, zero before the first launch */
+};
+
+enum rose_status matmul_plan_make(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out,
+                                  struct rose_error *err);
+/* Fills everything that follows from the plan; part[].n is there. */
+void matmul_plan_params(const struct matmul_plan *plan, struct gemm_params *params);
+
+#endif
