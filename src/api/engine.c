@@ -121,7 +121,7 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
     i->hidden = c->hidden;
     i->weights_bytes = e->model->memory_bytes;
     i->kv_bytes = e->engine->pool_bytes;
-    i->work_bytes = e->engine->forward->memory_bytes + e->engine->sample->memory_bytes + e->engine->logits_bytes + e->engine->history_bytes;
+    i->work_bytes = programs_bytes(&e->engine->programs) + e->engine->logits_bytes + e->engine->history_bytes;
     i->kv_pages = e->engine->pages.total;
     i->page_tokens = e->engine->cache.page_tokens;
     i->max_sequences = e->engine->options.max_sequences;

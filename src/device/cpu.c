@@ -225,7 +225,7 @@ static void read_name(struct device_info *info)
 enum rose_status device_cpu_open(const struct device_options *options, struct device **out, struct rose_error *err)
 {
     static const struct device_vtable vtable = {cpu_close,  cpu_alloc, cpu_free,          cpu_copy, cpu_submit,
-                                                cpu_record, cpu_wait,  cpu_program_ready, NULL, NULL};
+                                                cpu_record, cpu_wait,  cpu_program_ready, NULL, NULL, NULL};
     struct cpu_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     d->base.vtable = &vtable;

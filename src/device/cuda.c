@@ -105,6 +105,14 @@ static void cuda_free(struct device *device, void *memory, size_t bytes, enum de
         d->api.memory_free((cu_address)(uintptr_t)memory);
 }
 
+static size_t cuda_memory_free(struct device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    size_t left = 0, total = 0;
+    if (cuda_enter(d, NULL) != ROSE_OK || d->api.memory_info(&left, &total) != CU_SUCCESS) return 0;
+    return left;
+}
+
 static enum rose_status cuda_copy(struct device *device, void *dst, const void *src, size_t bytes,
                                   struct rose_error *err)
 {
@@ -290,6 +298,7 @@ enum rose_status device_cuda_open(const struct device_options *options, struct d
         .program_ready = cuda_launch_program_ready,
         .program_gone = cuda_launch_program_gone,
         .prepare = cuda_launch_prepare,
+        .memory_free = cuda_memory_free,
     };
     struct cuda_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");

@@ -61,6 +61,7 @@ struct device_vtable {
     enum rose_status (*program_ready)(struct device *device, struct program *program, struct rose_error *err);
     void (*program_gone)(struct device *device, struct program *program);
     enum rose_status (*prepare)(struct device *device, struct program *program, const struct extents *extents, struct rose_error *err); /* NULL: nothing to do */
+    size_t (*memory_free)(struct device *device); /* now; NULL: info.memory_free stands */
 };
 
 /* Implementations put this first in their own struct. */
@@ -104,6 +105,11 @@ static inline void *device_alloc(struct device *d, size_t bytes, enum device_mem
 static inline void device_free(struct device *d, void *memory, size_t bytes, enum device_memory kind)
 {
     if (memory) d->vtable->free(d, memory, bytes, kind);
+}
+/* Bytes that could be taken now. */
+static inline size_t device_memory_free(struct device *d)
+{
+    return d->vtable->memory_free ? d->vtable->memory_free(d) : d->info.memory_free;
 }
 /* Queue a copy between any two memories. Host memory must stay valid until the copy has run. */
 static inline enum rose_status device_copy(struct device *d, void *dst, const void *src, size_t bytes, struct rose_error *err)

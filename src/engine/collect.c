@@ -249,6 +249,7 @@ void step_collect(struct engine *e)
     e->counters.recent[st->steps % ROSE_STEPS_KEPT] = (struct rose_step){st->steps, step->prefill_rows, step->decode_rows, (float)st->last_step_s};
     observe(&st->step_time, st->last_step_s);
     pthread_mutex_unlock(&e->counters.lock);
+    events_hold(&e->events);
     for (int32_t i = 0; i < step->entries_count; i++) {
         struct sequence *s = step->entries[i].sequence;
         int slot = s->slot;
@@ -256,4 +257,5 @@ void step_collect(struct engine *e)
         /* The request may be gone now; only a sequence that still has its slot is touched. */
         if (e->slots[slot] == s && s->state == SEQUENCE_RUNNING) paging_publish(e, s);
     }
+    events_release(&e->events);
 }

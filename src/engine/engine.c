@@ -9,7 +9,6 @@
 
 #include "base/guard.h"
 #include "ops/sample.h"
-#include "ops/tokens.h"
 
 enum { EVENT_RING_BYTES = 4 << 20, MAX_EDITS_A_ROW = 1024 + 8 + 64 };
 
@@ -219,7 +218,7 @@ static void *thread_main(void *arg)
 
 static void *take(struct engine *e, size_t bytes, struct rose_error *err) { return device_alloc(e->device, bytes, DEVICE_MEMORY_LOCAL, err); }
 
-static enum rose_status take_memory(struct engine *e, const struct engine_plan *plan, struct rose_error *err)
+static void make_layout(struct engine *e, const struct engine_plan *plan)
 {
     const struct engine_options *o = &e->options;
     const struct model_config *c = &e->model->config;
@@ -234,53 +233,56 @@ static enum rose_status take_memory(struct engine *e, const struct engine_plan *
     e->history_stride = plan->context + 1;
     e->history_bytes = plan->history_bytes;
     e->cache = (struct op_cache){.page_bytes = plan->page_bytes, .dtype = o->kv, .page_tokens = plan->page_tokens};
+}
+
+/* Device memory that nobody wrote reads as zero: rows that pad a step look at it. */
+static enum rose_status clear(struct engine *e, void *memory, size_t bytes, struct rose_error *err)
+{
+    if (e->device->info.kind == DEVICE_CPU) return ROSE_OK;
+    void *zeros = calloc(1, bytes);
+    if (!zeros) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status s = device_copy(e->device, memory, zeros, bytes, err);
+    if (s == ROSE_OK) s = device_wait(e->device, NULL, err);
+    free(zeros);
+    return s;
+}
+
+static enum rose_status take_steps(struct engine *e, struct rose_error *err)
+{
+    size_t segments_at = 0;
+    e->staging_bytes = e->layout.bytes;
+    e->direct = e->device->info.kind == DEVICE_CPU && e->options.depth == 1;
+    e->fetches = e->device->info.kind == DEVICE_CUDA;
+    if (e->fetches) e->staging_bytes = staging_bytes(e, &segments_at);
+    for (int i = 0; i < e->options.depth; i++) {
+        struct step *step = &e->steps[i];
+        step->staging = e->direct ? e->inputs : device_alloc(e->device, e->staging_bytes, DEVICE_MEMORY_HOST, err);
+        step->results = e->direct ? e->results : device_alloc(e->device, e->results_bytes, DEVICE_MEMORY_HOST, err);
+        step->entries = calloc((size_t)e->options.max_sequences, sizeof *step->entries);
+        if (!step->staging || !step->results) return ROSE_NO_MEMORY;
+        if (!step->entries) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        if (e->fetches) step->segments = (struct fetch_segment *)(void *)((char *)step->staging + segments_at);
+        ROSE_TRY(device_record(e->device, &step->done, err)); /* makes the event before the loop */
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status take_memory(struct engine *e, struct rose_error *err)
+{
+    const struct engine_options *o = &e->options;
     if (!(e->cache.pool = take(e, e->pool_bytes, err)) || !(e->logits = take(e, e->logits_bytes, err)) || !(e->results = take(e, e->results_bytes, err)) ||
         !(e->history = take(e, e->history_bytes, err)) || !(e->history_length = take(e, (size_t)o->max_sequences * 8, err)) || !(e->inputs = take(e, e->layout.bytes, err)))
         return ROSE_NO_MEMORY;
     e->prompt_length = e->history_length + o->max_sequences;
-    e->staging_bytes = e->layout.bytes;
-    e->direct = e->device->info.kind == DEVICE_CPU && o->depth == 1;
-    for (int i = 0; i < o->depth; i++) {
-        e->steps[i].staging = e->direct ? e->inputs : device_alloc(e->device, e->staging_bytes, DEVICE_MEMORY_HOST, err);
-        e->steps[i].results = e->direct ? e->results : device_alloc(e->device, e->results_bytes, DEVICE_MEMORY_HOST, err);
-        e->steps[i].entries = calloc((size_t)o->max_sequences, sizeof *e->steps[i].entries);
-        if (!e->steps[i].staging || !e->steps[i].results) return ROSE_NO_MEMORY;
-        if (!e->steps[i].entries) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    }
+    ROSE_TRY(clear(e, e->inputs, e->layout.bytes, err));
+    ROSE_TRY(clear(e, e->history_length, (size_t)o->max_sequences * 8, err));
+    ROSE_TRY(take_steps(e, err));
     e->plan_capacity = o->max_sequences * 2;
     e->slots = calloc((size_t)o->max_sequences, sizeof *e->slots);
     e->plan = calloc((size_t)e->plan_capacity, sizeof *e->plan);
     e->planned = calloc((size_t)e->plan_capacity, sizeof *e->planned);
     e->order = calloc((size_t)e->plan_capacity, sizeof *e->order);
     return e->slots && e->plan && e->planned && e->order ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
-}
-
-static enum rose_status record_programs(struct engine *e, struct rose_error *err)
-{
-    struct batch b;
-    struct forward f = {.cache = e->cache, .deterministic = e->options.deterministic};
-    batch_view(&e->layout, e->inputs, &b);
-    ROSE_TRY(program_open(e->device, &e->forward, err));
-    batch_step(&e->layout, e->forward, e->inputs, &f.step);
-    program_buffer_id history = program_external(e->forward, "history", e->history, e->history_bytes);
-    program_buffer_id row_history = program_external(e->forward, "row_history", b.row_history, (size_t)e->layout.sizes.rows * 8);
-    ROSE_TRY(op_tokens(e->forward, &(struct op_tokens){history, row_history, f.step.positions, f.step.tokens}, err));
-    f.logits = program_external(e->forward, "logits", e->logits, e->logits_bytes);
-    ROSE_TRY(forward_record(e->model, e->forward, &f, err));
-    ROSE_TRY(program_finish(e->forward, NULL, 0, err));
-    ROSE_TRY(program_open(e->device, &e->sample, err));
-    int32_t vocabulary = e->model->config.vocabulary, slots = e->options.max_sequences;
-    struct op_sample s = {.logits = {program_external(e->sample, "logits", e->logits, e->logits_bytes), DTYPE_F32, EXTENT_SAMPLES, vocabulary, vocabulary, 0},
-                          .rows = program_external(e->sample, "sample_rows", b.sample_row, (size_t)e->layout.sizes.samples * sizeof *b.sample_row),
-                          .output = program_external(e->sample, "results", e->results, e->results_bytes),
-                          .edits = program_external(e->sample, "edits", b.edits, (size_t)e->layout.sizes.edits * sizeof *b.edits),
-                          .edits_max = e->layout.sizes.edits,
-                          .history = program_external(e->sample, "history", e->history, e->history_bytes),
-                          .history_length = program_external(e->sample, "history_length", e->history_length, (size_t)slots * 4),
-                          .prompt_length = program_external(e->sample, "prompt_length", e->prompt_length, (size_t)slots * 4),
-                          .slots = slots, .history_stride = (int32_t)e->history_stride, .max_samples = e->sched.max_samples};
-    ROSE_TRY(op_sample(e->sample, &s, err));
-    return program_finish(e->sample, NULL, 0, err);
 }
 
 static enum rose_status open_cache(struct engine *e, const struct engine_plan *plan, struct rose_error *err)
@@ -304,15 +306,40 @@ static void set_limits(struct engine *e, const struct engine_plan *plan)
                                         .tokenizer = e->tokenizer};
 }
 
+static void apply_plan(struct engine *e, const struct engine_plan *plan, const struct engine_options *options)
+{
+    e->options = *options;
+    set_limits(e, plan);
+    make_layout(e, plan);
+}
+
+/* On CUDA the drafts of the programs tell what they need, and the pool gets what is left of the memory there is now. */
+static enum rose_status plan_memory(struct engine *e, struct engine_options *options, struct engine_plan *plan, struct rose_error *err)
+{
+    struct engine_options asked = *options;
+    struct device_info info = e->device->info;
+    size_t weights = e->model->memory_bytes, work;
+    if (info.kind == DEVICE_CUDA) info.memory_free = device_memory_free(e->device) + weights; /* the weights are there already */
+    ROSE_TRY(engine_plan(&e->model->config, &info, weights, options, plan, err));
+    apply_plan(e, plan, options);
+    ROSE_TRY(programs_draft(e, &work, err));
+    if (info.kind != DEVICE_CUDA) return ROSE_OK;
+    /* Sampling keeps a changed copy of each row of logits, a set of programs each; a graph of a thousand nodes takes some megabytes. */
+    size_t sampling = e->logits_bytes * (size_t)(1 + options->depth) + e->logits_bytes / 8, graphs = (size_t)e->programs.decodes * (16 << 20);
+    *options = asked;
+    options->reserve_bytes = work + sampling + graphs + e->layout.bytes + ((size_t)64 << 20);
+    ROSE_TRY(engine_plan(&e->model->config, &info, weights, options, plan, err));
+    apply_plan(e, plan, options);
+    return ROSE_OK;
+}
+
 static enum rose_status start(struct engine *e, struct engine_options *options, struct rose_error *err)
 {
     struct engine_plan plan;
-    ROSE_TRY(engine_plan(&e->model->config, &e->device->info, e->model->memory_bytes, options, &plan, err));
-    e->options = *options;
-    set_limits(e, &plan);
-    ROSE_TRY(take_memory(e, &plan, err));
+    ROSE_TRY(plan_memory(e, options, &plan, err));
+    ROSE_TRY(take_memory(e, err));
     ROSE_TRY(open_cache(e, &plan, err));
-    ROSE_TRY(record_programs(e, err));
+    ROSE_TRY(programs_open(e, err));
     ROSE_TRY(events_open(&e->events, EVENT_RING_BYTES, err));
     e->counters.stats.pages_total = e->pages.total;
     int failed = pthread_create(&e->thread, NULL, thread_main, e);
@@ -359,8 +386,7 @@ void engine_close(struct engine *e)
         e->intake_first = next;
     }
     if (e->events.ring) events_close(&e->events);
-    program_close(e->forward);
-    program_close(e->sample);
+    programs_close(e);
     device_free(e->device, e->cache.pool, e->pool_bytes, DEVICE_MEMORY_LOCAL);
     device_free(e->device, e->logits, e->logits_bytes, DEVICE_MEMORY_LOCAL);
     device_free(e->device, e->results, e->results_bytes, DEVICE_MEMORY_LOCAL);

@@ -16,16 +16,19 @@
 #include "cache/prefix.h"
 #include "engine/batch.h"
 #include "engine/events.h"
+#include "engine/programs.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/staging.h"
 #include "model/model.h"
 
-enum { ENGINE_MAX_DEPTH = 2, ENGINE_PAGE_TOKENS = 32 };
+enum { ENGINE_PAGE_TOKENS = 32 };
 
 struct engine_options {
     int32_t context, max_sequences, max_waiting, step_tokens, prefill_tokens, depth;
     enum dtype kv;
     size_t kv_bytes;
+    size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
 };
 
@@ -42,6 +45,9 @@ struct step {
     struct step_entry *entries; /* [max_sequences] */
     int32_t entries_count, prefill_rows, decode_rows;
     void *staging;              /* inputs, host memory */
+    struct fetch_segment *segments; /* CUDA: in staging, and how far it is filled (staging.c) */
+    size_t segments_count;
+    int32_t admitted, spare, pages;
     struct sample_output *results; /* host memory */
     struct device_event done;
     double begun_s;
@@ -68,7 +74,7 @@ struct engine {
     struct kv_pages pages;
     struct prefix prefix;
     /* programs and their memory */
-    struct program *forward, *sample;
+    struct programs programs;
     struct batch_layout layout;
     void *inputs;
     float *logits;
@@ -77,6 +83,7 @@ struct engine {
     size_t logits_bytes, results_bytes, history_bytes, staging_bytes;
     int64_t history_stride;
     bool direct; /* CPU, depth 1: the host writes and reads the device's blocks themselves */
+    bool fetches; /* CUDA: a kernel fetches inputs, results are written to host memory */
     struct step steps[ENGINE_MAX_DEPTH];
     uint64_t submitted, collected; /* steps */
     /* sequences; owned by the engine thread */

@@ -98,6 +98,28 @@ void events_close(struct events *e)
     *e = (struct events){.fd = -1};
 }
 
+static void wake_fd(struct events *e)
+{
+    uint64_t one = 1;
+    if (write(e->fd, &one, sizeof one) < 0 && errno != EAGAIN) return; /* the descriptor counts; a full counter is readable too */
+}
+
+void events_hold(struct events *e)
+{
+    e->held = true;
+    e->pushed = false;
+}
+
+void events_release(struct events *e)
+{
+    e->held = false;
+    if (!e->pushed) return;
+    pthread_mutex_lock(&e->lock);
+    pthread_cond_signal(&e->readable);
+    if (e->head != e->tail) wake_fd(e); /* under the lock: a reader that empties the ring now must empty the counter too */
+    pthread_mutex_unlock(&e->lock);
+}
+
 void events_push(struct events *e, const struct rose_event *event)
 {
     size_t payload = payload_bytes(event);
@@ -120,6 +142,10 @@ void events_push(struct events *e, const struct rose_event *event)
     for (;;) {
         size_t rest = e->capacity - e->tail % e->capacity, need = bytes <= rest ? bytes : rest + bytes;
         if (e->closed || e->capacity - (e->tail - e->head) >= need) break;
+        if (e->held && e->pushed) {
+            pthread_cond_signal(&e->readable);
+            wake_fd(e);
+        }
         pthread_cond_wait(&e->writable, &e->lock);
     }
     if (e->closed) {
@@ -139,12 +165,10 @@ void events_push(struct events *e, const struct rose_event *event)
     r->event = copy;
     bool was_empty = e->head == e->tail;
     e->tail += bytes;
-    pthread_cond_signal(&e->readable);
+    e->pushed = true;
+    if (!e->held) pthread_cond_signal(&e->readable);
+    if (!e->held && was_empty) wake_fd(e);
     pthread_mutex_unlock(&e->lock);
-    if (was_empty) {
-        uint64_t one = 1;
-        if (write(e->fd, &one, sizeof one) < 0 && errno != EAGAIN) return; /* the descriptor counts; a full counter is readable too */
-    }
 }
 
 static bool wait_readable(struct events *e, int timeout_ms)

@@ -19,6 +19,7 @@ struct events {
     size_t read_capacity;
     int fd;                      /* eventfd: readable while events wait */
     bool closed;
+    bool held, pushed; /* the writer's: see events_hold */
 };
 
 enum rose_status events_open(struct events *e, size_t capacity, struct rose_error *err);
@@ -26,6 +27,10 @@ void events_close(struct events *e);
 /* Copy the event with all it points to into the ring; waits for room. Allocates only for an event larger than the ring can hold
  * beside others (prompt log-probabilities of a long prompt), never for tokens. */
 void events_push(struct events *e, const struct rose_event *event);
+/* Between these two readers are not woken, so that a step's events wake them once and not once each: with 32 sequences the reader
+ * otherwise takes the core of a worker 32 times a step. A full ring wakes them all the same. Called by the writer. */
+void events_hold(struct events *e);
+void events_release(struct events *e);
 /* rose_events. */
 size_t events_read(struct events *e, struct rose_event *out, size_t n, int timeout_ms);
 /* No more waiting: readers return, writers drop. */

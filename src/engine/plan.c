@@ -32,7 +32,10 @@ enum rose_status engine_plan(const struct model_config *c, const struct device_i
         return status_set(err, ROSE_UNSUPPORTED, "a %s cache cannot hold heads of size %d; use --kv f16", dtype_info(o->kv)->name, c->heads.head_dim);
     size_t block_bytes = p->page_bytes * (size_t)c->groups_count;
     /* What may be used: the free memory less the weights and a tenth for everything else. */
-    size_t available = info->memory_free > weights_bytes ? (size_t)((double)(info->memory_free - weights_bytes) * 0.9) : 0;
+    size_t history = (size_t)o->max_sequences * ((size_t)o->context + 1) * 4;
+    bool cuda = info->kind == DEVICE_CUDA;
+    size_t spoken = weights_bytes + (cuda ? o->reserve_bytes + history : 0);
+    size_t available = info->memory_free > spoken ? (size_t)((double)(info->memory_free - spoken) * (cuda ? 0.95 : 0.9)) : 0;
     size_t limit = o->kv_bytes ? o->kv_bytes : available;
     size_t blocks = limit / block_bytes;
     size_t full = ((size_t)o->context + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS, all = full * (size_t)o->max_sequences;

@@ -63,7 +63,7 @@ void sequence_requeue(struct engine *e, struct sequence *s)
     engine_wait_queue_insert(e, s);
 }
 
-static enum rose_status admit(struct engine *e, struct sequence *s, struct rose_error *err)
+static enum rose_status admit(struct engine *e, struct step *step, struct sequence *s, struct rose_error *err)
 {
     int32_t slot = 0;
     while (e->slots[slot]) slot++;
@@ -80,6 +80,7 @@ static enum rose_status admit(struct engine *e, struct sequence *s, struct rose_
         pthread_mutex_unlock(&e->lock);
     }
     if (!s->generated && !s->prompt_done) s->cached = s->computed;
+    if (e->fetches) return staging_admit(e, step, s, err);
     ROSE_TRY(device_copy(e->device, e->history + (int64_t)slot * e->history_stride, s->tokens, (size_t)s->known * sizeof *s->tokens, err));
     ROSE_TRY(device_copy(e->device, e->history_length + slot, &s->known, sizeof s->known, err));
     return device_copy(e->device, e->prompt_length + slot, &s->request->prompt_count, sizeof s->request->prompt_count, err);
@@ -130,7 +131,8 @@ static void fill(struct engine *e, struct step *step, struct batch *b, struct se
     b->seq_rows[seq] = first;
     b->seq_rows[seq + 1] = first + rows;
     b->seq_length[seq] = s->computed + rows;
-    for (int32_t g = 0; g < e->layout.sizes.groups; g++)
+    if (e->fetches) staging_entry(e, step, b, s, seq, first, rows);
+    for (int32_t g = 0; g < e->layout.sizes.groups && !e->fetches; g++)
         memcpy(b->page_table[g] + (size_t)seq * (size_t)e->layout.sizes.table_stride, s->pages[g], (size_t)s->blocks * sizeof(int32_t));
     for (int32_t i = 0; i < rows; i++) {
         int32_t position = s->computed + i, row = first + i;
@@ -158,14 +160,37 @@ static void fill(struct engine *e, struct step *step, struct batch *b, struct se
     s->in_flight++;
 }
 
-static enum rose_status submit(struct engine *e, struct step *step, int32_t edits, struct rose_error *err)
+/* The forward of the step: its bucket, and the extents it runs with. Decode steps are padded to their bucket. */
+static struct program *forward_of(struct engine *e, struct step *step, struct batch *b, struct extents *run)
 {
+    int32_t rows = step->extents.n[EXTENT_ROWS];
+    const struct programs_bucket *bucket = programs_pick(&e->programs, rows, e->fetches && rows == step->extents.n[EXTENT_SEQS]);
+    *run = step->extents;
+    if (!bucket) return NULL;
+    if (bucket->decode) {
+        staging_pad(e, step, b, bucket->rows);
+        run->n[EXTENT_ROWS] = run->n[EXTENT_SEQS] = run->n[EXTENT_SAMPLES] = bucket->rows;
+    }
+    return bucket->program;
+}
+
+static enum rose_status submit(struct engine *e, struct step *step, struct batch *b, struct rose_error *err)
+{
+    int place = (int)(e->submitted % (uint64_t)e->options.depth);
+    struct extents run;
+    struct program *forward = forward_of(e, step, b, &run), *sample = programs_sample(&e->programs, e->fetches ? place : 0, step->extents.n[EXTENT_SAMPLES]);
+    if (!forward) return status_set(err, ROSE_INTERNAL, "a step of %d rows has no program", step->extents.n[EXTENT_ROWS]);
     step->begun_s = engine_now();
-    if (!e->direct) ROSE_TRY(device_copy(e->device, e->inputs, step->staging, e->layout.edits + (size_t)edits * sizeof(struct sample_edit), err));
-    ROSE_TRY(device_submit(e->device, e->forward, &step->extents, err));
+    if (e->fetches) {
+        staging_end(e, step, b, &run);
+        ROSE_TRY(device_submit(e->device, e->programs.fetch[place], &run, err));
+    } else if (!e->direct) {
+        ROSE_TRY(device_copy(e->device, e->inputs, step->staging, e->layout.edits + (size_t)b->edits_count * sizeof(struct sample_edit), err));
+    }
+    ROSE_TRY(device_submit(e->device, forward, &run, err));
     if (step->extents.n[EXTENT_SAMPLES]) {
-        ROSE_TRY(device_submit(e->device, e->sample, &step->extents, err));
-        if (!e->direct)
+        ROSE_TRY(device_submit(e->device, sample, &step->extents, err));
+        if (!e->direct && !e->fetches)
             ROSE_TRY(device_copy(e->device, step->results, e->results, (size_t)step->extents.n[EXTENT_SAMPLES] * sizeof *step->results, err));
     }
     return device_record(e->device, &step->done, err);
@@ -191,6 +216,7 @@ static void begin_step(struct engine *e, struct step *step, struct batch *b)
     step->entries_count = 0;
     batch_view(&e->layout, step->staging, b);
     b->seq_rows[0] = 0;
+    staging_begin(e, step);
 }
 
 bool step_submit(struct engine *e)
@@ -216,7 +242,7 @@ bool step_submit(struct engine *e)
         struct sequence *s = e->planned[e->order[i]];
         int32_t rows = e->plan[e->order[i]].rows;
         if (!rows || e->plan[e->order[i]].preempted) continue;
-        if (s->state == SEQUENCE_WAITING && admit(e, s, &err) != ROSE_OK) {
+        if (s->state == SEQUENCE_WAITING && admit(e, step, s, &err) != ROSE_OK) {
             engine_fail(e, &err);
             return false;
         }
@@ -233,7 +259,7 @@ bool step_submit(struct engine *e)
     }
     step->prefill_rows = plan.prefill_rows;
     step->decode_rows = plan.decode_rows;
-    if (submit(e, step, b.edits_count, &err) != ROSE_OK) {
+    if (submit(e, step, &b, &err) != ROSE_OK) {
         engine_fail(e, &err);
         return false;
     }
