@@ -1,6 +1,7 @@
 #include "ops/attention_cuda.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "kernels/params/kv_layout.h"
 #include "ops/value.h"
@@ -71,6 +72,48 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     return ROSE_OK;
 }
 
+enum { SPLIT_MOST_SEQS = 4096 };
+
+enum rose_status attention_cuda_split_plan(const struct attention_shape *s, const struct device_info *d,
+                                           struct plan *out, struct rose_error *err)
+{
+    *out = (struct plan){.kernel = "attention_split", .rows = 1, .per = 1};
+    ROSE_TRY(check(s, err));
+    int32_t dim = s->heads.head_dim, tile = dim > 128 ? 32 : 64, page = s->page_tokens;
+    if (s->own || (page > tile ? page % tile : tile % page) || page < 2)
+        return status_set(err, ROSE_UNSUPPORTED, "attention: pages of %d tokens; tiles have %d", page, tile);
+    if (s->max_seqs > SPLIT_MOST_SEQS)
+        return status_set(err, ROSE_LIMIT, "attention: %d sequences in a step; at most %d", s->max_seqs,
+                          SPLIT_MOST_SEQS);
+    int64_t stage = 2 * tile * (dim * 2 + 16), lists = 4 * ((int64_t)s->max_seqs + 1);
+    /* Two blocks an SM where the stages allow it: one's ends hide behind the other's loads. */
+    int64_t room = (plan_arch(d) == 800 ? 164 : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 100 : 228) * 1024;
+    int64_t each = room / 2 - 2560 - lists, alone = room - 2560 - lists;
+    int stages = s->stages;
+    bool two = each >= 2 * stage;
+    if (!stages) stages = (int)((two ? each : alone) / stage);
+    if (stages > 4) stages = 4;
+    if (stages < 1) stages = 1;
+    common(out, s);
+    plan_int(out, "TILE", tile);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "LEAST", s->least ? s->least : 4);
+    plan_int(out, "WHOLE", s->deterministic);
+    out->block = (uint32_t)tile * 2 + 32;
+    out->shared_bytes = (uint32_t)(stages * stage + lists);
+    out->times = s->blocks ? s->blocks : d->units * (two ? 2 : 1);
+    double rows = (double)s->rows;
+    out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
+    out->ops = 4.0 * rows * s->heads.heads * dim;
+    plan_stream(out, d, 2.0);
+    return ROSE_OK;
+}
+
+size_t attention_cuda_partial_bytes(const struct plan *p)
+{
+    return (size_t)p->times * 2 * ATTENTION_PARTIAL((size_t)plan_get(p, "HD")) * sizeof(float);
+}
+
 static enum rose_status check_op(const struct op_cache *cache, const struct op_attention *op,
                                  struct rose_error *err)
 {
@@ -104,7 +147,9 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .causal = op->causal,
                                 .relative = op->bidirectional && op->relative,
                                 .relative_reach = op->relative_reach,
-                                .page_tokens = op->bidirectional ? 0 : cache->page_tokens};
+                                .page_tokens = op->bidirectional ? 0 : cache->page_tokens,
+                                .deterministic = op->deterministic,
+                                .max_seqs = step->max_seqs};
     struct attention_tile_params p = {.sinks = op->sinks,
                                       .alibi = op->alibi_slopes,
                                       .relative = op->relative,
@@ -114,11 +159,29 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                       .v_stride = op->v.stride};
     struct program_launch l = {
         .name = "attention", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    const struct device_info *d = &program->device->info;
     struct plan plan;
-    ROSE_TRY(attention_cuda_plan(&s, &program->device->info, &plan, err));
+    /* One row a sequence, or rows whose result must not depend on the rest of the step. */
+    bool split = !s.own && (s.rows <= s.seqs || s.deterministic) &&
+                 attention_cuda_split_plan(&s, d, &plan, NULL) == ROSE_OK;
+    if (!split && s.deterministic && !s.own) return attention_cuda_split_plan(&s, d, &plan, err);
+    if (!split) ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));
     ROSE_TRY(
         plan_record(&plan, program, EXTENT_ROWS, offsetof(struct attention_tile_params, seqs), &l, err));
     l.rows_extent = EXTENT_SEQS;
+    if (split) {
+        l.grid[0] = (struct program_dim){EXTENT_ONE, plan.times, 0};
+        size_t bytes = attention_cuda_partial_bytes(&plan);
+        program_buffer_id partial = program_buffer(program, "attention partials", bytes);
+        program_buffer_id counters = program_counters(program, "attention counters", (size_t)plan.times * 4);
+        program_use(&l, partial, PROGRAM_WRITE, offsetof(struct attention_tile_params, partial));
+        program_use(&l, counters, PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
+    }
+    /* What the step's extents tell; keys and values of earlier tokens come on top. */
+    memset(&l.cost, 0, sizeof l.cost);
+    double width = h->head_dim + h->value_dim;
+    l.cost.bytes_per[EXTENT_ROWS] = 2.0 * width * (h->heads + h->kv_heads);
+    l.cost.ops_per[EXTENT_ROWS] = 2.0 * width * h->heads;
     value_use(&l, &op->q, PROGRAM_READ, offsetof(struct attention_tile_params, q));
     value_use(&l, &op->y, PROGRAM_WRITE, offsetof(struct attention_tile_params, y));
     program_use(&l, step->seq_rows, PROGRAM_READ, offsetof(struct attention_tile_params, seq_rows));

@@ -16,11 +16,19 @@ struct attention_shape {
     bool relative;
     int32_t relative_reach;
     int32_t page_tokens;
-    int tile; /* measured choice: packed rows a block; 0: the plan's own */
+    bool deterministic; /* split: no sequence is cut */
+    int32_t max_seqs;   /* split: sequences that will ever run */
+    int tile;           /* measured choices, 0: the plan's own: packed rows a block, */
+    int blocks, stages, least; /* split: blocks of the grid, tiles in flight, units a block takes at least */
 };
 /* Any ragged batch. */
 enum rose_status attention_cuda_plan(const struct attention_shape *shape, const struct device_info *device,
                                      struct plan *out, struct rose_error *err);
+
+/* Few rows a sequence: equal shares of all tokens. out->times is the grid. partial_bytes, counters: what its launches share. */
+enum rose_status attention_cuda_split_plan(const struct attention_shape *shape, const struct device_info *device,
+                                           struct plan *out, struct rose_error *err);
+size_t attention_cuda_partial_bytes(const struct plan *split);
 
 /* op_attention on CUDA, its arguments checked. */
 enum rose_status attention_cuda(struct program *program, const struct op_step *step,

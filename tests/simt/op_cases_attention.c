@@ -17,6 +17,7 @@ struct attention_case {
     int seqs[MOST_SEQS][2]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row */
 };
 #define HEADS(q, kv, d) .heads = {q, kv, d, d}
+#define SPLIT .max_seqs = 48 /* marks the cases of attention_split */
 #define AT(...)                                               \
     {                                                         \
         .scale = 0.11f, __VA_ARGS__ \
@@ -46,6 +47,20 @@ static const struct attention_case cases[] = {
     {"attention 2/2 of 64, own rows, relative bias",
      AT(HEADS(2, 2, 64), .own = true, .relative = true, .relative_reach = 750),
      {{67, 0}, {3, 0}}},
+    {"attention decode 8/2 of 64, skewed", AT(SPLIT, HEADS(8, 2, 64), .blocks = 7, .least = 1),
+     {{1, 0}, {1, 300}, {-1, 0}, {1, 63}, {1, 64}, {1, 31}, {1, 700}, {-1, 0}}},
+    {"attention decode 4/1 of 128, one sequence", AT(SPLIT, HEADS(4, 1, 128), .blocks = 6, .least = 2), {{1, 517}}},
+    {"attention decode 7/1 of 128, several rows", AT(SPLIT, HEADS(7, 1, 128), .blocks = 3), {{5, 131}, {1, 9}, {8, 250}}},
+    {"attention decode 8/1 of 64, window, sinks, cap",
+     AT(SPLIT, HEADS(8, 1, 64), .blocks = 5, .least = 1, .window = 150, .sinks = true, .softcap = 3),
+     {{1, 400}, {2, 90}, {1, 149}}},
+    {"attention decode 2/2 of 80, alibi, whole",
+     AT(SPLIT, HEADS(2, 2, 80), .blocks = 3, .least = 1, .alibi = true, .deterministic = true),
+     {{1, 200}, {1, 90}, {3, 1}}},
+    {"attention decode 2/1 of 256, pages of 16", AT(SPLIT, HEADS(2, 1, 256), .blocks = 4, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}}},
+    {"attention decode 4/2 of 192, pages of 128", AT(SPLIT, HEADS(4, 2, 192), .blocks = 4, .page_tokens = 128), {{1, 120}, {2, 230}}},
+    {"attention decode 3/1 of 16", AT(SPLIT, HEADS(3, 1, 16), .blocks = 2), {{1, 70}, {1, 0}}},
+    {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
 };
 
 struct data {
@@ -69,6 +84,7 @@ static int count(const struct attention_case *c, int rows, struct attention_shap
         if (first) first[n] = all, length[n] = inert ? 0 : r + c->seqs[n][1];
         all += r;
     }
+    if (s->max_seqs) rows = 0; /* grows by nothing */
     if (rows > all) { /* the last sequence grows */
         if (first) length[n - 1] += rows - all;
         all = rows;
@@ -213,11 +229,17 @@ const char *op_cases_attention_name(int i)
     return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
 }
 
+static enum rose_status plan_of(const struct attention_shape *s, const struct device_info *device, struct plan *out,
+                                struct rose_error *err)
+{
+    return s->max_seqs ? attention_cuda_split_plan(s, device, out, err) : attention_cuda_plan(s, device, out, err);
+}
+
 bool op_cases_attention_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {
     struct attention_shape s = cases[i].s;
     count(&cases[i], rows, &s, NULL, NULL);
-    return attention_cuda_plan(&s, device, out, NULL) == ROSE_OK;
+    return plan_of(&s, device, out, NULL) == ROSE_OK;
 }
 
 int op_cases_attention_run(int i, const struct op_io *io)
@@ -227,7 +249,7 @@ int op_cases_attention_run(int i, const struct op_io *io)
     struct rose_error err = {0};
     struct plan plan;
     d.seqs = count(c, io->rows, &d.s, d.rows, d.length);
-    if (attention_cuda_plan(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
+    if (plan_of(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
     make(&d);
     size_t heads = (size_t)d.s.heads.heads, kv_row = (size_t)d.s.heads.kv_heads * (size_t)d.s.heads.head_dim;
     struct attention_tile_params p = {.q_stride = (int64_t)heads * d.s.heads.head_dim,
@@ -250,7 +272,13 @@ int op_cases_attention_run(int i, const struct op_io *io)
     } else {
         p.seq_length = io->buffer(io->context, "seq_length", (size_t)d.seqs * 4, d.length, true);
         p.page_table = io->buffer(io->context, "page_table", (size_t)(d.seqs * d.stride) * 4, d.table, true);
-        p.pool = io->buffer(io->context, "pool", d.pool_bytes, d.pool, false);
+        p.pool = io->buffer(io->context, "pool", d.pool_bytes, d.pool, true); /* old tokens are read early */
+    }
+    if (d.s.max_seqs) {
+        uint32_t *zeros = calloc((size_t)plan.times, 4);
+        p.partial = io->buffer(io->context, "partial", attention_cuda_partial_bytes(&plan), NULL, false);
+        p.counters = io->buffer(io->context, "counters", (size_t)plan.times * 4, zeros, false);
+        free(zeros);
     }
     int wrong = !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, d.y, p.y, d.all * 2);

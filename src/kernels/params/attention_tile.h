@@ -7,6 +7,9 @@
 /* Floats a head of a table of biases: OP_RELATIVE_STRIDE. */
 #define ATTENTION_RELATIVE_STRIDE(reach) (2 * (reach) + 1 + 64)
 
+/* Floats that a block leaves of an item that others finish: 16 rows of HD, then the maximum and the sum of each. */
+#define ATTENTION_PARTIAL(hd) (16 * (hd) + 32)
+
 struct attention_tile_params {
     const void *q;              /* bf16 [rows, HEADS * HD] */
     void *y;                    /* the same */
@@ -17,7 +20,8 @@ struct attention_tile_params {
     const void *seq_length;     /* PAGES: i32 [seqs]; 0: an inert sequence, its rows become zeros */
     const void *sinks, *alibi;  /* f32 [HEADS] */
     const void *relative;       /* f32 [HEADS, ATTENTION_RELATIVE_STRIDE]: entry reach + token - position */
-    void *partial;              /* split kernels: what blocks leave to each other, attention_split.h */
+    void *partial;              /* attention_split: f32 [2 * blocks, ATTENTION_PARTIAL(HD)] */
+    void *counters;             /* attention_split: u32 [blocks], zero between launches */
     int64_t q_stride, y_stride, k_stride, v_stride; /* elements */
     int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
     uint32_t seqs;

@@ -1,0 +1,403 @@
+// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
+/* Attention of few query rows a sequence over long files of pages (decode): the keys and values of the whole batch are one list
+ * that is cut into equal parts, one a block, whatever the lengths (stream-K: Osama et al. 2023; split-KV: Dao et al. 2023, "Flash-Decoding").
+ *
+ *     item: 16 packed rows of a sequence (attention.cuh) and a key-value head; unit: TILE tokens of an item
+ *     units lie in the order sequence, 16 rows, head, tokens; block b takes units [b * per, (b + 1) * per)
+ *
+ * One warp of a block loads: TILE tokens of K and V a stage, STAGES of them in flight. The others compute, 16 tokens of every stage
+ * each, and put their results together at the end of the block's piece of an item, in the memory of its last stage. A piece that is
+ * a whole item becomes rows of y. Otherwise it goes to `partial`, and the last block of the item to come adds the pieces up in the
+ * order of the blocks: the result depends on the lengths and the grid, not on the order of execution.
+ *
+ * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
+ * after the wait).
+ *
+ * Constants: those of attention.cuh; TILE (16 a computing warp), STAGES, LEAST (units a block at least), WHOLE (no item is cut, so that a
+ * row's result depends on nothing but its own tokens; the block of an item's first unit takes it). */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/common/mbarrier.cuh"
+
+#define WARPS (TILE / 16)
+#define CONSUMERS (WARPS * 32)
+#define THREADS (CONSUMERS + 32)
+#define ROW_BYTES (HD * 2 + 16)
+#define CHUNKS (HD / 8)
+#define STAGE_BYTES (2 * TILE * ROW_BYTES)
+#define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
+#define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
+STATIC_ASSERT(HD % 16 == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
+STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
+
+struct piece {
+    uint32_t seq, kv_head, first; /* first: packed row */
+    int32_t row0, rows, length;
+    int32_t from;                 /* first token of the item's first tile */
+    uint32_t start, tile, tiles, count; /* the item's first unit, its tiles; this piece: `count` from `tile` */
+};
+
+/* First token of the tiles of a sequence, and how many there are: at least one, which writes zeros. */
+DEVICE uint32_t split_tiles(int32_t rows, int32_t length, int32_t *from)
+{
+    int32_t begin, end;
+    attention_sight(0, rows, length, &begin, &end);
+    begin = begin / TILE * TILE;
+    *from = begin;
+    return length > begin ? (uint32_t)(length - begin + TILE - 1) / TILE : 1;
+}
+
+/* units[s]: units before sequence s. All threads; returns the sum. */
+DEVICE uint32_t split_units(const struct attention_tile_params *p, uint32_t *units, uint32_t *warp_sums)
+{
+    uint32_t sum = 0;
+    for (uint32_t base = 0; base < p->seqs; base += THREADS) {
+        uint32_t s = base + thread_x(), n = 0;
+        if (s < p->seqs) {
+            int32_t from, rows = ((const int32_t *)p->seq_rows)[s + 1] - ((const int32_t *)p->seq_rows)[s];
+            if (rows > 0)
+                n = ((uint32_t)rows * GROUP + 15) / 16 * KV_HEADS * split_tiles(rows, ((const int32_t *)p->seq_length)[s], &from);
+        }
+        uint32_t scan = warp_scan_u32(n);
+        if (lane_id() == WARP - 1) warp_sums[warp_id()] = scan;
+        block_sync();
+        uint32_t before = sum;
+        UNROLL for (uint32_t w = 0; w < THREADS / WARP; w++)
+        {
+            if (w < warp_id()) before += warp_sums[w];
+            sum += warp_sums[w];
+        }
+        if (s < p->seqs) units[s] = before + scan - n;
+        block_sync();
+    }
+    if (thread_x() == 0) units[p->seqs] = sum;
+    block_sync();
+    return sum;
+}
+
+/* The piece that begins at unit u of a block's that end at `end`. */
+DEVICE void split_piece(const struct attention_tile_params *p, const uint32_t *units, uint32_t u, uint32_t end, struct piece *out)
+{
+    uint32_t low = 0, high = p->seqs; /* units[low] <= u < units[high] */
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (units[middle] <= u)
+            low = middle;
+        else
+            high = middle;
+    }
+    out->seq = low;
+    out->row0 = ((const int32_t *)p->seq_rows)[low];
+    out->rows = ((const int32_t *)p->seq_rows)[low + 1] - out->row0;
+    out->length = ((const int32_t *)p->seq_length)[low];
+    out->tiles = split_tiles(out->rows, out->length, &out->from);
+    uint32_t in = u - units[low], item = in / out->tiles;
+    out->tile = in - item * out->tiles;
+    out->start = u - out->tile;
+    out->kv_head = item % KV_HEADS;
+    out->first = item / KV_HEADS * 16;
+    out->count = min_u32(out->tiles - out->tile, end - u);
+}
+
+/* With WHOLE: the first unit from u on that begins an item. */
+DEVICE uint32_t split_round(const struct attention_tile_params *p, const uint32_t *units, uint32_t u, uint32_t all)
+{
+    struct piece c;
+    if (!WHOLE || u >= all) return u;
+    split_piece(p, units, u, all, &c);
+    return c.tile ? c.start + c.tiles : u;
+}
+
+/* ---- the loading warp ---------------------------------------------------------------------------------------------------- */
+
+/* Tokens of [from, to) of the stage that begins at token t0; ids: lane l has the page of token (t0 / SPAN + l) * SPAN. */
+DEVICE void split_load_rows(const struct attention_tile_params *p, const struct piece *c, uint32_t ids, int32_t t0, int32_t from,
+                            int32_t to, unsigned char *stage)
+{
+    const uint32_t lane = lane_id();
+    UNROLL_N(1) for (uint32_t s = 0; s < TILE / SPAN; s++)
+    {
+        int32_t page = (int32_t)shuffle_u32(FULL_WARP, ids, s, WARP), first = t0 + (int32_t)(s * SPAN);
+        const char *k = (const char *)p->pool;
+        if (page >= 0)
+            k += page * p->page_bytes + p->layer_offset + KV_ROWS_TOKEN(c->kv_head, first % PAGE_TOKENS, PAGE_TOKENS, HD, 2) +
+                 lane * 16;
+        UNROLL for (uint32_t i = 0; i < (SPAN * CHUNKS + 31) / 32; i++)
+        {
+            uint32_t at = lane + i * 32, row = at / CHUNKS, col = at % CHUNKS;
+            int32_t token = first + (int32_t)row;
+            if (SPAN * CHUNKS % 32 && at >= SPAN * CHUNKS) continue;
+            if (token < from || token >= to) continue;
+            uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
+            unsigned char *dst = stage + (s * SPAN + row) * ROW_BYTES + col * 16;
+            cp_async16_zfill(dst, k + i * 512, bytes);
+            cp_async16_zfill(dst + STAGE_BYTES / 2, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) + i * 512, bytes);
+        }
+    }
+}
+
+DEVICE void split_load(const struct attention_tile_params *p, const uint32_t *units, uint32_t begin, uint32_t end,
+                       unsigned char *stages, mbarrier *full, mbarrier *empty)
+{
+    uint32_t turn = 0, phase = 0;
+    bool waited = false;
+    for (uint32_t u = begin; u < end;) {
+        struct piece c;
+        split_piece(p, units, u, end, &c);
+        const int32_t *table = (const int32_t *)p->page_table + (int64_t)c.seq * p->table_stride;
+        int32_t t0 = c.from + (int32_t)(c.tile * TILE), old = c.length - c.rows;
+        uint32_t ids = 0, left = 0;
+        UNROLL_N(1) for (uint32_t j = 0; j < c.count; j++, t0 += TILE)
+        {
+            if (left == 0) {
+                int32_t t = t0 + (int32_t)(lane_id() * SPAN);
+                ids = (uint32_t)attention_page(table, t, c.length);
+                left = 32 / (TILE / SPAN);
+            }
+            mbarrier_wait(&empty[turn], phase ^ 1);
+            unsigned char *stage = stages + turn * STAGE_BYTES;
+            int32_t now = t0;
+            if (!waited && t0 + TILE > old) { /* rows that the predecessor writes come after the others, and after it */
+                if (old > t0) split_load_rows(p, &c, ids, t0, t0, old, stage), now = old;
+                grid_dependency_wait();
+                waited = true;
+            }
+            split_load_rows(p, &c, ids, t0, now, t0 + TILE, stage);
+            cp_async_mbarrier_arrive(&full[turn]);
+            ids = shuffle_down_u32(FULL_WARP, ids, TILE / SPAN, WARP);
+            left--;
+            if (++turn == STAGES) turn = 0, phase ^= 1;
+        }
+        u += c.count;
+    }
+    cp_async_wait_all();
+}
+
+/* ---- the computing warps ------------------------------------------------------------------------------------------------- */
+
+/* The fragments of a piece's query rows. */
+DEVICE void split_query(const struct attention_tile_params *p, const struct piece *c, uint32_t q[HD / 16][4])
+{
+    const uint32_t lane = lane_id();
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t f = c->first + lane / 4 + 8 * h;
+        bool there = f < (uint32_t)c->rows * GROUP;
+        const bf16 *from = (const bf16 *)p->q;
+        if (there) from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD + lane % 4 * 2;
+        UNROLL for (int k = 0; k < HD / 16; k++)
+        {
+            q[k][h] = there ? ld4(from + k * 16) : 0;
+            q[k][h + 2] = there ? ld4(from + k * 16 + 8) : 0;
+        }
+    }
+}
+
+/* 16 tokens from t0, whose rows of K and V begin at ks. */
+DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], int32_t t0, const int32_t begin[2],
+                       const int32_t end[2], const int32_t at[2], const float slope[2], float m[2], float l[2], float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id();
+    float s[2][4];
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int e = 0; e < 4; e++) s[n][e] = 0;
+    const unsigned char *k_at = ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
+    UNROLL for (int k = 0; k < HD / 16; k++)
+    {
+        uint32_t b[4];
+        ldmatrix_x4(b, k_at + k * 32);
+        mma_bf16(s[0], q[k], b);
+        mma_bf16(s[1], q[k], b + 2);
+    }
+    float keep[2];
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        float most = NO_SCORE, sum = 0;
+        UNROLL for (int n = 0; n < 2; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                int32_t token = t0 + n * 8 + (int32_t)(lane % 4 * 2) + e;
+                float v = attention_score(s[n][2 * h + e], slope[h], token - at[h]);
+                if (token < begin[h] || token >= end[h]) v = NO_SCORE * 2;
+                s[n][2 * h + e] = v;
+                most = max_f32(most, v);
+            }
+        most = max_f32(m[h], warp_max_f32(most, 4));
+        keep[h] = exp2_approx(m[h] - most);
+        m[h] = most;
+        UNROLL for (int n = 0; n < 2; n++)
+            UNROLL for (int e = 0; e < 2; e++)
+            {
+                s[n][2 * h + e] = exp2_approx(s[n][2 * h + e] - most);
+                sum += s[n][2 * h + e];
+            }
+        l[h] = fma_f32(l[h], keep[h], sum);
+    }
+    if (warp_any(FULL_WARP, keep[0] != 1 || keep[1] != 1)) {
+        UNROLL for (int d = 0; d < HD / 8; d++)
+            UNROLL for (int e = 0; e < 4; e++) o[d][e] *= keep[e / 2];
+    }
+    uint32_t a[4];
+    UNROLL for (int e = 0; e < 4; e++) a[e] = f32_to_bf16x2(s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]).bits;
+    const unsigned char *v_at = ks + STAGE_BYTES / 2 + lane % 16 * ROW_BYTES + lane / 16 * 16;
+    UNROLL for (int d = 0; d < HD / 16; d++)
+    {
+        uint32_t b[4];
+        ldmatrix_x4_trans(b, v_at + d * 32);
+        mma_bf16(o[2 * d], a, b);
+        mma_bf16(o[2 * d + 1], a, b + 2);
+    }
+}
+
+/* Four elements of a packed row, and its maximum and sum without the sink, become y. */
+DEVICE void split_finish(const struct attention_tile_params *p, const struct piece *c, uint32_t row, uint32_t d, f32x4 o, float m,
+                         float l)
+{
+    uint32_t f = c->first + row;
+    float scale = 1;
+    if (SINKS) {
+        float sink = ((const float *)p->sinks)[c->kv_head * GROUP + f % GROUP] * LOG2_E, most = max_f32(m, sink);
+        scale = exp2_approx(m - most);
+        l = fma_f32(l, scale, exp2_approx(sink - most));
+    }
+    scale = l > 0 && m > NO_SCORE ? scale * rcp_approx(l) : 0.0f;
+    u32x2 r = {{f32_to_bf16x2(o.v[0] * scale, o.v[1] * scale).bits, f32_to_bf16x2(o.v[2] * scale, o.v[3] * scale).bits}};
+    st8((bf16 *)p->y + (c->row0 + (int64_t)(f / GROUP)) * p->y_stride + (c->kv_head * GROUP + f % GROUP) * HD + d, r);
+}
+
+/* The pieces of an item that blocks first .. last left. */
+DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last)
+{
+    const float *partial = (const float *)p->partial;
+    for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
+        uint32_t row = e / (HD / 4), d = e % (HD / 4) * 4;
+        float m = NO_SCORE, l = 0;
+        f32x4 o = {{0, 0, 0, 0}};
+        UNROLL_N(4) for (uint32_t b = first; b <= last; b++)
+        {
+            const float *from = partial + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD);
+            u32x4 x = ld16(from + row * HD + d);
+            u32x2 ml = ld8(from + 16 * HD + 2 * row);
+            float most = max_f32(m, f32_from_bits(ml.v[0])), keep = exp2_approx(m - most),
+                  add = exp2_approx(f32_from_bits(ml.v[0]) - most);
+            l = fma_f32(l, keep, f32_from_bits(ml.v[1]) * add);
+            UNROLL for (int i = 0; i < 4; i++) o.v[i] = fma_f32(o.v[i], keep, f32_from_bits(x.v[i]) * add);
+            m = most;
+        }
+        split_finish(p, c, row, d, o, m, l);
+    }
+}
+
+/* The end of a piece. `stage` is memory that all computing warps have read and nobody fills; per: units a block. */
+DEVICE void split_end(const struct attention_tile_params *p, const struct piece *c, uint32_t per, float *stage, float *sums,
+                      uint32_t *flag, const float m[2], const float l[2], float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id(), rows = min_u32((uint32_t)c->rows * GROUP - c->first, 16);
+    barrier_sync(1, CONSUMERS);
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        float sum = warp_sum_f32(l[h], 4);
+        uint32_t row = lane / 4 + 8 * h;
+        if (row >= rows) continue;
+        float *to = stage + (warp_id() * 16 + row) * SCRATCH + lane % 4 * 2;
+        UNROLL for (int d = 0; d < HD / 8; d++)
+        {
+            u32x2 x = {{f32_bits(o[d][2 * h]), f32_bits(o[d][2 * h + 1])}};
+            st8(to + d * 8, x);
+        }
+        if (lane % 4 == 0) sums[(warp_id() * 16 + row) * 2] = m[h], sums[(warp_id() * 16 + row) * 2 + 1] = sum;
+    }
+    barrier_sync(1, CONSUMERS);
+    const uint32_t first = c->start / per, last = (c->start + c->tiles - 1) / per;
+    const bool whole = WHOLE || c->count == c->tiles;
+    float *partial = (float *)p->partial + (size_t)(2 * block_x() + (block_x() == first)) * ATTENTION_PARTIAL(HD);
+    for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
+        uint32_t row = e / (HD / 4), d = e % (HD / 4) * 4;
+        float most = NO_SCORE, sum = 0;
+        f32x4 r = {{0, 0, 0, 0}};
+        UNROLL for (int w = 0; w < WARPS; w++) most = max_f32(most, sums[(w * 16 + row) * 2]);
+        UNROLL for (int w = 0; w < WARPS; w++)
+        {
+            float scale = exp2_approx(sums[(w * 16 + row) * 2] - most);
+            u32x4 x = ld16(stage + (w * 16 + row) * SCRATCH + d);
+            sum = fma_f32(scale, sums[(w * 16 + row) * 2 + 1], sum);
+            UNROLL for (int i = 0; i < 4; i++) r.v[i] = fma_f32(scale, f32_from_bits(x.v[i]), r.v[i]);
+        }
+        if (whole) {
+            split_finish(p, c, row, d, r, most, sum);
+        } else {
+            u32x4 x = {{f32_bits(r.v[0]), f32_bits(r.v[1]), f32_bits(r.v[2]), f32_bits(r.v[3])}};
+            u32x2 ml = {{f32_bits(most), f32_bits(sum)}};
+            st16(partial + row * HD + d, x);
+            if (d == 0) st8(partial + 16 * HD + 2 * row, ml);
+        }
+    }
+    if (whole) return;
+    barrier_sync(1, CONSUMERS);
+    if (thread_x() == 0) {
+        uint32_t *counter = (uint32_t *)p->counters + first;
+        *flag = atom_add_u32(acq_rel, gpu, counter, 1) == last - first;
+        if (*flag) st_u32(relaxed, gpu, counter, 0);
+    }
+    barrier_sync(1, CONSUMERS);
+    if (*flag) split_merge(p, c, rows, first, last);
+}
+
+DEVICE void split_compute(const struct attention_tile_params *p, const uint32_t *units, uint32_t begin, uint32_t end, uint32_t per,
+                          unsigned char *stages, mbarrier *full, mbarrier *empty, float *sums, uint32_t *flag)
+{
+    const uint32_t lane = lane_id();
+    uint32_t turn = 0, phase = 0;
+    for (uint32_t u = begin; u < end;) {
+        struct piece c;
+        split_piece(p, units, u, end, &c);
+        uint32_t q[HD / 16][4];
+        int32_t see[2], sight_end[2], at[2], t0 = c.from + (int32_t)(c.tile * TILE + warp_id() * 16);
+        float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HD / 8][4];
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            uint32_t f = c.first + lane / 4 + 8 * h;
+            int32_t i = (int32_t)(f / GROUP);
+            attention_sight(i, c.rows, c.length, &see[h], &sight_end[h]);
+            at[h] = c.length - c.rows + i;
+            if (f >= (uint32_t)c.rows * GROUP) sight_end[h] = 0;
+            if (ALIBI) slope[h] = ((const float *)p->alibi)[c.kv_head * GROUP + f % GROUP] * LOG2_E;
+        }
+        UNROLL for (int d = 0; d < HD / 8; d++)
+            UNROLL for (int e = 0; e < 4; e++) o[d][e] = 0;
+        if (u == begin) grid_dependency_wait();
+        split_query(p, &c, q);
+        UNROLL_N(1) for (uint32_t j = 0; j < c.count; j++, t0 += TILE)
+        {
+            unsigned char *stage = stages + turn * STAGE_BYTES;
+            mbarrier_wait(&full[turn], phase);
+            split_step(stage + warp_id() * 16 * ROW_BYTES, q, t0, see, sight_end, at, slope, m, l, o);
+            if (j + 1 == c.count) split_end(p, &c, per, (float *)stage, sums, flag, m, l, o);
+            warp_sync(FULL_WARP);
+            if (lane == 0) mbarrier_arrive(&empty[turn]);
+            if (++turn == STAGES) turn = 0, phase ^= 1;
+        }
+        u += c.count;
+    }
+}
+
+KERNEL(attention_split, struct attention_tile_params, p, THREADS, 1)
+{
+    SHARED(mbarrier, full, STAGES);
+    SHARED(mbarrier, empty, STAGES);
+    SHARED(float, sums, WARPS * 32);
+    SHARED(uint32_t, warp_sums, THREADS / WARP);
+    SHARED(uint32_t, flag, 1);
+    unsigned char *stages = dynamic_shared();
+    uint32_t *units = (uint32_t *)(stages + STAGES * STAGE_BYTES);
+    if (thread_x() == 0) {
+        UNROLL for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], 32), mbarrier_init(&empty[i], WARPS);
+    }
+    grid_dependency_launch();
+    uint32_t all = split_units(&p, units, warp_sums), per = max_u32(ceil_div_u32(all, grid_dim_x()), LEAST);
+    uint32_t begin = min_u32(block_x() * per, all), end = min_u32(begin + per, all);
+    begin = split_round(&p, units, begin, all), end = split_round(&p, units, end, all);
+    if (warp_id() == WARPS)
+        split_load(&p, units, begin, end, stages, full, empty);
+    else
+        split_compute(&p, units, begin, end, per, stages, full, empty, sums, flag);
+}
