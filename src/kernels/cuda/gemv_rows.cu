@@ -57,8 +57,8 @@ DEVICE void gemv_load(const struct gemm_params *p, const struct gemv_tile *t, ui
         if (K_TAIL && k + h * 32 >= p->k) {
             UNROLL for (int i = 0; i < 4; i++) lo[h].v[i] = hi[h].v[i] = 0;
         } else {
-            lo[h] = ld16_nc(t->lo + k + h * 32);
-            hi[h] = ld16_nc(t->hi + k + h * 32);
+            lo[h] = ld16_early(t->lo + k + h * 32);
+            hi[h] = ld16_early(t->hi + k + h * 32);
         }
     }
 }

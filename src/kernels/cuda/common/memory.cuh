@@ -10,6 +10,8 @@
  *   ld16(p) st16(p, v)      weak, any space the pointer names; 4, 8, 16 and 32 bytes, aligned to their size
  *   ld16_nc(p)              data that no thread of the grid writes (and, under PDL, only after grid_dependency_wait):
  *                           the read-only path, not kept in L1, 256-byte L2 prefetch. For weights and long streams
+ *   ld16_early(p)           as _nc, but kept in order with grid_dependency_wait: ptxas moves _nc loads below it. For
+ *                           weights that shall be on their way before the predecessor ends; 4, 8 and 16 bytes
  *   ld16_keep(p)            the same path, kept in L1 and last to leave L2: small tables that every block reads
  *   st16_stream(p, v)       first to leave the caches: outputs that the next kernel will not find anyhow
  *   32 bytes                one instruction from sm_100, two of 16 before
@@ -44,6 +46,12 @@
         return r;                                                                                            \
     }                                                                                                        \
     DEVICE type ld##size##_keep(const void *p)                                                               \
+    {                                                                                                        \
+        type r;                                                                                              \
+        simt_load(&r, p, size, SIMT_LD_NC);                                                                  \
+        return r;                                                                                            \
+    }                                                                                                        \
+    DEVICE type ld##size##_early(const void *p)                                                              \
     {                                                                                                        \
         type r;                                                                                              \
         simt_load(&r, p, size, SIMT_LD_NC);                                                                  \
@@ -111,6 +119,7 @@ DEVICE void st16(void *p, u32x4 v)
     }
 ROSE_LD_ASM_(_nc, "ld.global.nc.L1::no_allocate.L2::256B")
 ROSE_LD_ASM_(_keep, "ld.global.nc.L1::evict_last.L2::256B")
+ROSE_LD_ASM_(_early, "ld.global.L1::no_allocate.L2::256B")
 #define ROSE_ST_ASM_(suffix, ptx)                                                                             \
     DEVICE void st4##suffix(void *p, uint32_t v)                                                             \
     {                                                                                                        \
