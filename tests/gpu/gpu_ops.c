@@ -1,7 +1,9 @@
 /* Every op case of tests/simt on a real GPU, against the same float64 references, with the case's rows and
  * with many more.
  *
- *     gpu_ops [part of a case's name]      last line "N passed, N failed"
+ *     gpu_ops [--driver LIBRARY] [--device N] [part of a case's name]      last line "N passed, N failed"
+ *
+ * With tests/simt's driver (which is also its NVRTC) it needs no GPU and takes fewer rows.
  */
 #include <math.h>
 #include <stdio.h>
@@ -187,17 +189,24 @@ static int program_case(struct context *c)
 
 int main(int argc, char **argv)
 {
-    static const int rows[] = {0, 1, 333, 1111};
+    static const int gpu_rows[4] = {0, 1, 333, 1111}, simt_rows[4] = {0, 1, 37, 70};
     struct context c = {0};
     struct rose_error err = {0};
     struct device_options options = {.kind = DEVICE_CUDA};
     int passed = 0, failed = 0;
-    if (device_open(&options, &c.device, &err) || jit_open(&(struct jit_options){0}, &c.jit, &err))
+    for (; argc > 2 && !strncmp(argv[1], "--", 2); argc -= 2, argv += 2)
+        if (!strcmp(argv[1], "--driver"))
+            options.driver = argv[2];
+        else
+            options.index = atoi(argv[2]);
+    const int *rows = options.driver ? simt_rows : gpu_rows;
+    if (device_open(&options, &c.device, &err) ||
+        jit_open(&(struct jit_options){.nvrtc_path = options.driver}, &c.jit, &err))
         return printf("%s\n", err.message), 1;
     c.device->jit = c.jit;
     /* Compile all at once, in parallel. */
     for (int i = 0; op_cases_name(i); i++)
-        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t r = 0; r < 4; r++) {
             struct plan plan;
             const struct jit_kernel *k;
             if (op_cases_plan(i, &c.device->info, rows[r], &plan))
@@ -207,7 +216,7 @@ int main(int argc, char **argv)
     for (int i = 0; op_cases_name(i); i++) {
         if (argc > 1 && !strstr(op_cases_name(i), argv[1])) continue;
         int wrong = 0;
-        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        for (size_t r = 0; r < 4; r++) {
             struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, rows[r]};
             int n = op_cases_run(i, &io);
             if (n) fprintf(stderr, "%s, rows %d: %d wrong\n", op_cases_name(i), rows[r], n);

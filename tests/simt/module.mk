@@ -38,4 +38,38 @@ $(BUILD)/bench/gpu_ops: bench/gpu_ops.c bench/gpu_ops_table.c bench/gpu_ops.h $(
 
 # What bench/gpu.sh runs on a machine that has a GPU and NVRTC but perhaps no compiler.
 .PHONY: gpu-programs
-gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample
+gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample $(BUILD)/tests/gpu/gpu_moe
+
+# The stand-in for libcuda and libnvrtc (tests/simt/driver/driver.h): any test may name it as its driver. Built without
+# sanitizers: it switches stacks, and its kernels know nothing of them.
+SIMT_DRIVER_SOURCES := $(sort $(wildcard tests/simt/driver/*.c)) $(filter tests/simt/simt_%,$(SIMT_SOURCES))
+SIMT_DRIVERS := $(BUILD)/tests/simt/libsimt_fast.so $(BUILD)/tests/simt/libsimt_checked.so
+SIMT_DRIVER_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-pointer -DROSE_GUARD,$(CFLAGS)) $(SIMT_CFLAGS) -Itests/simt/driver -DSIMT_ROOT='"$(CURDIR)"'
+SIMT_ABSOLUTE = $(if $(filter /%,$(BUILD)),$(BUILD),$(CURDIR)/$(BUILD))
+$(BUILD)/obj/simt_fast/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -c $< -o $@
+$(BUILD)/obj/simt_checked/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -DSIMT_DRIVER_CHECKED -c $< -o $@
+$(BUILD)/tests/simt/libsimt_fast.so: $(patsubst %.c,$(BUILD)/obj/simt_fast/%.o,$(SIMT_DRIVER_SOURCES))
+$(BUILD)/tests/simt/libsimt_checked.so: $(patsubst %.c,$(BUILD)/obj/simt_checked/%.o,$(SIMT_DRIVER_SOURCES))
+$(SIMT_DRIVERS):
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ -Wl,-z,nodelete $(LDLIBS)
+.PHONY: simt-driver
+simt-driver: $(SIMT_DRIVERS)
+
+# Tests that run on it: they find it as SIMT_DRIVER_DIR "/libsimt_fast.so". A folder, a test of it, objects it needs beside.
+SIMT_CASES := $(foreach o,$(SIMT_OBJECTS),$(if $(findstring /op_cases,$(o)),$(o)))
+define simt_driver_test
+$(BUILD)/tests/$(1)/$(2): tests/$(1)/$(2).c $(call libraries,$(1) $(USE_$(1))) $(3) $(SIMT_DRIVERS)
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) -Itests -Itests/simt -DSIMT_DRIVER_DIR='"$(SIMT_ABSOLUTE)/tests/simt"' $$(CFLAGS) $$< -o $$@ $$(LDFLAGS) $(3) \
+	    -Wl,--start-group $(call libraries,$(1) $(USE_$(1))) -Wl,--end-group $$(foreach d,$(1) $(USE_$(1)),$$(LIBS_$$(d))) $$(LDLIBS)
+ifeq ($(SAN),thread)
+TESTS := $$(filter-out $(BUILD)/tests/$(1)/$(2),$$(TESTS))
+endif
+endef
+$(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
+$(eval $(call simt_driver_test,model,test_golden_cuda,))

@@ -64,6 +64,37 @@ static int find_end(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
+/* An entry of a compiled kernel; NULL with a message on standard error. */
+static struct simt_kernel *open_kernel(const char *so, const char *entry, uint32_t arch)
+{
+    char path[1100], info[256];
+    snprintf(path, sizeof path, "%s%s", *so == '/' ? "" : "./", so);
+    snprintf(info, sizeof info, "%s_info", entry);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    struct simt_kernel *k = calloc(1, sizeof *k);
+    if (handle) *(void **)&k->entry = dlsym(handle, entry);
+    if (handle) k->info = dlsym(handle, info);
+    if (!k->entry || !k->info) {
+        const char *why = dlerror();
+        fprintf(stderr, "simt: %s: no kernel %s (is it declared with KERNEL?) %s\n", so, entry, why ? why : "");
+        if (handle) dlclose(handle);
+        free(k);
+        return NULL;
+    }
+    k->entry_name = strdup(entry);
+    k->arch = arch;
+    Dl_info where;
+    dladdr(*(void **)&k->entry, &where);
+    k->base = (uintptr_t)where.dli_fbase;
+    dl_iterate_phdr(find_end, k);
+    return k;
+}
+
+const struct simt_kernel *simt_kernel_open(const char *so, const char *entry, uint32_t arch)
+{
+    return open_kernel(so, entry, arch);
+}
+
 const struct simt_kernel *simt_kernel(const char *file, const char *entry, const char *constants)
 {
     char key[2048];
@@ -108,24 +139,9 @@ const struct simt_kernel *simt_kernel(const char *file, const char *entry, const
         run(command);
         if (rename(tmp, so)) die(so, strerror(errno));
     }
-    char path[700];
-    snprintf(path, sizeof path, "%s%s", *so == '/' ? "" : "./", so);
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) die("cannot open a compiled kernel", dlerror());
-
-    struct simt_kernel *k = calloc(1, sizeof *k);
+    struct simt_kernel *k = open_kernel(so, entry, (uint32_t)atoi(arch + strlen("ROSE_ARCH=")));
+    if (!k) die("cannot open a compiled kernel", so);
     k->file = strdup(key);
-    k->entry_name = strdup(entry);
-    k->arch = (uint32_t)atoi(arch + strlen("ROSE_ARCH="));
-    char info[256];
-    snprintf(info, sizeof info, "%s_info", entry);
-    *(void **)&k->entry = dlsym(handle, entry);
-    k->info = dlsym(handle, info);
-    if (!k->entry || !k->info) die("no such kernel (is it declared with KERNEL?)", entry);
-    Dl_info where;
-    dladdr(*(void **)&k->entry, &where);
-    k->base = (uintptr_t)where.dli_fbase;
-    dl_iterate_phdr(find_end, k);
     k->next = loaded;
     loaded = k;
     return k;

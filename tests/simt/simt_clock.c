@@ -52,6 +52,7 @@ static struct vc_others *others_mutable(struct vc_others *o) /* consumes o */
 
 struct vc *vc_new(uint32_t block)
 {
+    if (simt_fast) return NULL;
     struct vc *v = calloc(1, sizeof *v);
     v->refs = 1;
     v->block = block;
@@ -96,6 +97,7 @@ static void vc_set_leaf(struct vc *v, uint32_t block,
 
 struct vc *vc_with(struct vc *v, uint32_t block, uint32_t agent, uint32_t clock)
 {
+    if (simt_fast) return NULL;
     v = vc_mutable(v);
     if (v->block != block) v->others = others_mutable(v->others);
     struct leaf *l = leaf_mutable(vc_leaf(v, block));
@@ -106,7 +108,7 @@ struct vc *vc_with(struct vc *v, uint32_t block, uint32_t agent, uint32_t clock)
 
 struct vc *vc_join(struct vc *a, const struct vc *b)
 {
-    if (!b || a == b) return a;
+    if (simt_fast || !b || a == b) return a;
     if (!a) {
         struct vc *n = vc_new(b->block);
         n->own = leaf_keep(b->own);
@@ -130,7 +132,7 @@ struct vc *vc_join(struct vc *a, const struct vc *b)
 
 bool vc_covers(const struct fiber *f, epoch e)
 {
-    if ((e & EPOCH_HOST) == EPOCH_HOST || e == EPOCH_NEVER) return true;
+    if (simt_fast || (e & EPOCH_HOST) == EPOCH_HOST || e == EPOCH_NEVER) return true;
     uint32_t block = epoch_block(e), agent = epoch_agent(e);
     if (block == f->block->linear && agent == f->index) return true;
     const struct leaf *l = vc_leaf(f->vc, block);

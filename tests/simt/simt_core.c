@@ -221,6 +221,12 @@ void simt_fail(enum simt_fault fault, const void *pc, const char *format, ...)
 static void make_ready(struct fiber *f)
 {
     f->state = FIBER_READY;
+    if (simt_fast) {
+        struct warp *w = &f->block->warps[f->index / 32];
+        w->ready |= 1u << f->lane;
+        if (!w->queued) w->queued = true, simt_grid->ready_warps[simt_grid->ready_count++] = w;
+        return;
+    }
     simt_grid->ready[simt_grid->ready_count++] = f;
 }
 
@@ -276,13 +282,14 @@ static void block_start(struct block *b, uint32_t linear)
     b->copies = 0;
     memset(b->barriers, 0, sizeof b->barriers);
     simt_warpgroups_free(b);
-    size_t used = SIMT_SHARED_WINDOW;
+    /* The place of the static arrays is known after the first block's first thread came to them. */
+    size_t used = simt_fast && g->array_count ? g->static_end : SIMT_SHARED_WINDOW;
     memset(b->window, 0xff, used);
     size_t stack = g->l.stack_bytes;
     struct vc *start = vc_new(linear);
     for (uint32_t w = 0; w * 32 < g->threads; w++) {
         uint32_t n = g->threads - w * 32 < 32 ? g->threads - w * 32 : 32;
-        b->warps[w] = (struct warp){.lanes = n == 32 ? ~0u : (1u << n) - 1};
+        b->warps[w] = (struct warp){.lanes = n == 32 ? ~0u : (1u << n) - 1, .first = &b->fibers[w * 32]};
     }
     for (uint32_t t = 0; t < g->threads; t++) {
         struct fiber *f = &b->fibers[t];
@@ -361,7 +368,7 @@ static void block_finish(struct block *b)
         done->resident = false;
         size_t used = SIMT_SHARED_BASE + g->l.shared_bytes;
         if (used < g->static_end) used = g->static_end;
-        memset(done->cells, 0, used * sizeof *done->cells);
+        if (!simt_fast) memset(done->cells, 0, used * sizeof *done->cells);
         for (uint32_t t = 0; t < g->threads; t++) simt_fiber_free(&done->fibers[t]);
     }
     admit(c, c->blocks[0]->slot);
@@ -399,9 +406,76 @@ static void report_deadlock(bool spinning)
               spinning ? "threads spin on values that nobody will change" : "every thread waits", text);
 }
 
+/* After a fiber gave the CPU away. False: the launch ends. */
+static bool resumed(struct fiber *f, uint64_t progress)
+{
+    struct grid *g = simt_grid;
+    g->current = NULL;
+    if (g->failed) return false;
+    bool overrun = false;
+    for (int i = 0; i < STACK_CANARIES; i++) overrun |= ((uint64_t *)f->stack)[i] != STACK_CANARY;
+    if (overrun) {
+        simt_fail(SIMT_RESOURCE, NULL,
+                  "block %u thread %u overran its stack of %zu bytes (large local arrays?): set .stack_bytes",
+                  f->block->linear, f->index, g->l.stack_bytes);
+        return false;
+    }
+    if (f->state == FIBER_DONE && --f->block->live == 0) block_finish(f->block);
+    /* Only polls since the last change, many times round: nobody will change it. */
+    if (f->polled && g->progress == progress)
+        g->idle++;
+    else
+        g->idle = 0;
+    if (g->idle > 4000 && simt_async_deliver()) g->idle = 0;
+    uint64_t ready = simt_fast ? 32ull * g->ready_count : g->ready_count;
+    if (g->idle > 20000 + 100 * ready) report_deadlock(true);
+    return true;
+}
+
+static void resume(struct fiber *f)
+{
+    struct grid *g = simt_grid;
+    g->current = f;
+    f->polled = false;
+    g->report.switches++;
+    fiber_enter(f);
+}
+
+/* A warp in random order; of it every lane that can run, in turn. */
+static void run_fast(void)
+{
+    struct grid *g = simt_grid;
+    while (!g->failed && g->live_blocks) {
+        uint64_t r = simt_random();
+        if (g->async_count && (!g->ready_count || r % 16 == 0)) simt_async_deliver();
+        if (g->failed) break;
+        if (!g->ready_count) {
+            if (g->async_count) continue;
+            report_deadlock(false);
+            break;
+        }
+        uint32_t i = (uint32_t)((r >> 32) % g->ready_count);
+        struct warp *w = g->ready_warps[i];
+        g->ready_warps[i] = g->ready_warps[--g->ready_count];
+        uint32_t lanes = w->ready;
+        w->ready = 0;
+        w->queued = false;
+        for (; lanes; lanes &= lanes - 1) {
+            struct fiber *f = &w->first[__builtin_ctz(lanes)];
+            uint64_t progress = g->progress;
+            resume(f);
+            if (!resumed(f, progress)) return;
+        }
+    }
+}
+
 static void run(void)
 {
     struct grid *g = simt_grid;
+    if (simt_fast) {
+        run_fast();
+        return;
+    }
     while (!g->failed && g->live_blocks) {
         if (!g->ready_count) {
             if (simt_async_deliver()) continue;
@@ -414,30 +488,9 @@ static void run(void)
         uint32_t i = (uint32_t)((r >> 32) % g->ready_count);
         struct fiber *f = g->ready[i];
         g->ready[i] = g->ready[--g->ready_count];
-        g->current = f;
-        f->polled = false;
         uint64_t progress = g->progress;
-        g->report.switches++;
-        fiber_enter(f);
-        g->current = NULL;
-        if (g->failed) break;
-        bool overrun = false;
-        for (int i = 0; i < STACK_CANARIES; i++) overrun |= ((uint64_t *)f->stack)[i] != STACK_CANARY;
-        if (overrun) {
-            simt_fail(SIMT_RESOURCE, NULL,
-                      "block %u thread %u overran its stack of %zu bytes (large local arrays?): set "
-                      ".stack_bytes",
-                      f->block->linear, f->index, g->l.stack_bytes);
-            break;
-        }
-        if (f->state == FIBER_DONE && --f->block->live == 0) block_finish(f->block);
-        /* Only polls since the last change, many times round: nobody will change it. */
-        if (f->polled && g->progress == progress)
-            g->idle++;
-        else
-            g->idle = 0;
-        if (g->idle > 4000 && simt_async_deliver()) g->idle = 0;
-        if (g->idle > 20000 + 100ull * g->ready_count) report_deadlock(true);
+        resume(f);
+        if (!resumed(f, progress)) break;
     }
 }
 
@@ -499,6 +552,7 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
     g->slot = calloc(g->slots, sizeof *g->slot);
     g->clusters = calloc(g->slots / g->cluster_size, sizeof *g->clusters);
     g->ready = calloc((size_t)g->slots * g->threads, sizeof(struct fiber *));
+    g->ready_warps = calloc((size_t)g->slots * ((g->threads + 31) / 32), sizeof(struct warp *));
     uint32_t n = g->blocks / g->cluster_size;
     g->order = calloc(n, sizeof *g->order);
     simt_memory_start();
@@ -538,6 +592,7 @@ struct simt_report simt_launch(const struct simt_launch *launch, const void *par
     free(g->slot);
     free(g->clusters);
     free(g->ready);
+    free(g->ready_warps);
     free(g->order);
     free(g->async);
     simt_grid = NULL;

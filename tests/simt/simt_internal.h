@@ -114,6 +114,9 @@ struct fiber {
 
 struct warp {
     uint32_t arrived, lanes, done; /* masks */
+    uint32_t ready;                /* fast mode: lanes that can run */
+    bool queued;                   /* fast mode: in the grid's list of warps */
+    struct fiber *first;           /* lane 0 */
 };
 
 struct barrier {
@@ -156,6 +159,9 @@ struct buffer {
     size_t bytes;
     struct cell *cells;
     bool constant, initialised; /* initialised: a cell that says never written holds the host's data */
+    bool mapped, kernel_wrote;  /* simt_map gave it; some launch wrote into it */
+    unsigned char *pages;       /* mapped: all its pages, the inaccessible ones at both ends included */
+    size_t page_bytes;
     size_t low, high;           /* the bytes that this launch touched */
 };
 
@@ -177,6 +183,7 @@ struct grid { /* the running launch */
     uint32_t live_blocks;
     struct fiber **ready;
     uint32_t ready_count;
+    struct warp **ready_warps; /* fast mode, in place of ready */
     struct fiber *current;
     struct simt_report report;
     bool failed;
@@ -187,6 +194,13 @@ struct grid { /* the running launch */
     uint32_t async_count, async_capacity;
 };
 extern struct grid *simt_grid; /* NULL outside a launch */
+
+/* Set by tests/simt/driver, which runs whole models.
+ * Fast: kernels are compiled without the memory hooks and no shadow is kept, so that of the checks those of
+ * barriers, warps, operands, bounds of the wrappers' accesses and resources remain. Warps run one after the other in
+ * shuffled order, their lanes in turn.
+ * Lenient: a dependent launch may read what no launch has written yet (weights, inputs) before it waits. */
+extern bool simt_fast, simt_lenient;
 
 struct simt_kernel {
     const char *file, *entry_name;
@@ -240,6 +254,14 @@ struct block *simt_shared_owner(const void *p);
 /* Of the running thread; a fault where p lies in another thread's. */
 bool simt_is_stack(const void *p);
 void simt_memory_start(void); /* of a launch: vector clocks, shared windows */
+/* Memory as a driver gives it: poisoned, 256-byte aligned, its end (rounded up to 256) in front of a page that
+ * nobody may touch. host: the CPU writes there without telling. NULL when the system has none. */
+void *simt_map(const char *name, size_t bytes, bool host);
+bool simt_unmap(void *p); /* false: simt_map did not give it */
+/* The host (a copy, a fill) is about to write [p, p + bytes), or to read it: false, with a text, where that leaves
+ * a buffer or (checked mode, read) meets bytes that nobody wrote. Memory outside all buffers is the host's own. */
+bool simt_host_access(const void *p, size_t bytes, bool write, char *why, size_t size);
+const struct simt_kernel *simt_kernel_open(const char *so, const char *entry, uint32_t arch);
 void simt_memory_finish(void);
 void simt_sync_reset(void);
 

@@ -101,13 +101,14 @@ void simt_async_write(void *p, size_t bytes, const void *pc)
 
 void simt_async_land_cells(struct cell *c, size_t bytes, epoch e)
 {
-    for (size_t i = 0; i < bytes; i++)
+    for (size_t i = 0; c && i < bytes; i++)
         if (c[i].write == EPOCH_IN_FLIGHT) c[i].write = e;
 }
 
 void simt_async_land(void *p, size_t bytes, struct block *b, uint32_t agent, uint32_t clock)
 {
     struct block *owner = simt_shared_owner(p);
+    if (simt_fast) return;
     simt_async_land_cells(owner->cells + ((unsigned char *)p - owner->window), bytes,
                           epoch_make(clock, b->linear, agent, 0));
 }
@@ -152,9 +153,9 @@ struct mbarrier *simt_mbarrier_at(uint64_t *bar, bool async, const void *pc)
 {
     struct block *b = simt_shared_owner(bar);
     char name[200];
-    simt_name_address(bar, name, sizeof name);
+    struct mbarrier *m = b ? find(b, (uint32_t)((unsigned char *)bar - b->window)) : NULL;
+    if (!m || !m->live || (async && !m->fenced)) simt_name_address(bar, name, sizeof name);
     if (!b) simt_fail(SIMT_BOUNDS, pc, "an mbarrier at %s, not in shared memory", name);
-    struct mbarrier *m = find(b, (uint32_t)((unsigned char *)bar - b->window));
     if (!m || !m->live) simt_fail(SIMT_UNWRITTEN, pc, "no mbarrier was initialised at %s", name);
     /* That the initialisation is ordered before this use. */
     simt_access(bar, 8, ACCESS_READ | ACCESS_ATOMIC, pc);

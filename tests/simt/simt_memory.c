@@ -12,13 +12,15 @@
 
 #define ARENA_BYTES (8ull << 30)
 #define ARENA_GUARD 4096u
-#define MAX_BUFFERS 256
+#define MAX_BUFFERS 4096
 #define MAX_SLOTS 2048u
 
 static unsigned char *arena;
 static size_t arena_used;
 static struct buffer buffers[MAX_BUFFERS]; /* by rising address */
 static uint32_t buffer_count;
+
+bool simt_fast, simt_lenient;
 
 static unsigned char *windows; /* MAX_SLOTS * SIMT_SHARED_STRIDE */
 static struct cell *window_cells[MAX_SLOTS];
@@ -35,6 +37,14 @@ static void *reserve(size_t bytes)
 
 /* ---- global buffers
  * ---------------------------------------------------------------------------------------------- */
+static struct buffer *buffer_insert(const struct buffer *b)
+{
+    uint32_t i = buffer_count++;
+    for (; i > 0 && buffers[i - 1].base > b->base; i--) buffers[i] = buffers[i - 1];
+    buffers[i] = *b;
+    return &buffers[i];
+}
+
 static void *buffer_new(const char *name, size_t bytes, const void *data, bool constant)
 {
     if (!arena) arena = reserve(ARENA_BYTES);
@@ -43,8 +53,7 @@ static void *buffer_new(const char *name, size_t bytes, const void *data, bool c
         fprintf(stderr, "simt: no room for the buffer %s\n", name);
         exit(1);
     }
-    struct buffer *b = &buffers[buffer_count++];
-    *b = (struct buffer){.name = name, .base = arena + at, .bytes = bytes, .constant = constant};
+    struct buffer *b = buffer_insert(&(struct buffer){.name = name, .base = arena + at, .bytes = bytes, .constant = constant});
     arena_used = at + bytes;
     b->cells = reserve((bytes + 1) * sizeof(struct cell));
     if (data) {
@@ -95,10 +104,66 @@ bool simt_written(const void *buffer, size_t *offset)
     return b != NULL;
 }
 
+/* ---- memory of a driver: pages of its own, so that what the fast mode does not see ends in a signal
+ * --------------------------------- */
+void *simt_map(const char *name, size_t bytes, bool host)
+{
+    size_t page = 4096, round = (bytes + 255) & ~(size_t)255, inner = (round + page - 1) & ~(page - 1);
+    size_t all = inner + 2 * page;
+    if (buffer_count == MAX_BUFFERS) return NULL;
+    unsigned char *pages =
+        mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    if (mprotect(pages + page, inner, PROT_READ | PROT_WRITE)) {
+        munmap(pages, all);
+        return NULL;
+    }
+    struct buffer b = {.name = name, .base = pages + page + (inner - round), .bytes = bytes, .initialised = host,
+                       .mapped = true, .pages = pages, .page_bytes = all};
+    if (!simt_fast) b.cells = reserve((bytes + 1) * sizeof(struct cell));
+    /* Poison reads as NaN in every float format; of very large memory (page pools) only the beginning. */
+    if (!host) memset(pages + page, 0xff, inner < 64u << 20 ? inner : 64u << 20);
+    return buffer_insert(&b)->base;
+}
+
+bool simt_unmap(void *p)
+{
+    struct buffer *b = find_buffer(p);
+    if (!b || !b->mapped || b->base != p) return false;
+    if (b->cells) munmap(b->cells, (b->bytes + 1) * sizeof(struct cell));
+    munmap(b->pages, b->page_bytes);
+    size_t i = (size_t)(b - buffers);
+    buffer_count--;
+    memmove(&buffers[i], &buffers[i + 1], (buffer_count - i) * sizeof *b);
+    return true;
+}
+
+bool simt_host_access(const void *p, size_t bytes, bool write, char *why, size_t size)
+{
+    struct buffer *b = find_buffer(p);
+    if (!b) return true;
+    size_t at = (size_t)((const unsigned char *)p - b->base);
+    if (bytes > b->bytes - at) {
+        snprintf(why, size, "%s of %zu bytes at %s+%zu, which has %zu", write ? "write" : "read", bytes, b->name, at,
+                 b->bytes);
+        return false;
+    }
+    for (size_t i = 0; b->cells && i < bytes; i++) {
+        struct cell *c = &b->cells[at + i];
+        if (write)
+            *c = (struct cell){.write = EPOCH_HOST};
+        else if (c->write == EPOCH_NEVER && !b->initialised) {
+            snprintf(why, size, "read of %s+%zu, which nobody has written", b->name, at + i);
+            return false;
+        }
+    }
+    return true;
+}
+
 void simt_reset(void)
 {
     for (uint32_t i = 0; i < buffer_count; i++)
-        munmap(buffers[i].cells, (buffers[i].bytes + 1) * sizeof(struct cell));
+        if (buffers[i].cells) munmap(buffers[i].cells, (buffers[i].bytes + 1) * sizeof(struct cell));
     if (arena) madvise(arena, arena_used + ARENA_GUARD, MADV_DONTNEED);
     buffer_count = 0;
     arena_used = 0;
@@ -118,7 +183,7 @@ void simt_memory_start(void)
         exit(1);
     }
     for (uint32_t s = 0; s < g->slots; s++) {
-        if (!window_cells[s]) window_cells[s] = reserve((size_t)SIMT_SHARED_WINDOW * sizeof(struct cell));
+        if (!simt_fast && !window_cells[s]) window_cells[s] = reserve((size_t)SIMT_SHARED_WINDOW * sizeof(struct cell));
         g->slot[s].window = windows + (size_t)s * SIMT_SHARED_STRIDE;
         g->slot[s].cells = window_cells[s];
     }
@@ -128,6 +193,7 @@ void simt_memory_start(void)
 void simt_memory_finish(void)
 {
     struct grid *g = simt_grid;
+    if (simt_fast) return;
     for (uint32_t s = 0; s < g->slots; s++)
         if (g->slot[s].resident) /* a failed launch leaves its shadow behind */
             madvise(g->slot[s].cells, (size_t)SIMT_SHARED_WINDOW * sizeof(struct cell), MADV_DONTNEED);
@@ -135,12 +201,12 @@ void simt_memory_finish(void)
     /* The next launch comes after this one in stream order. */
     for (uint32_t i = 0; i < buffer_count; i++) {
         struct buffer *b = &buffers[i];
-        if (b->constant) continue;
+        if (b->constant || !b->cells) continue;
         size_t high = b->high;
         b->high = 0;
         for (size_t k = b->low; k < high; k++) {
             struct cell *c = &b->cells[k];
-            if (c->write && (c->write & EPOCH_HOST) != EPOCH_HOST) c->write = EPOCH_HOST;
+            if (c->write && (c->write & EPOCH_HOST) != EPOCH_HOST) c->write = EPOCH_HOST, b->kernel_wrote = true;
             if (c->read[0]) c->read[0] = c->read[1] = 0;
         }
     }
@@ -187,6 +253,14 @@ void simt_name_address(const void *p, char *out, size_t bytes)
 {
     struct grid *g = simt_grid;
     const unsigned char *a = p;
+    struct buffer *near = find_buffer(p);
+    for (uint32_t i = 0; !near && i < buffer_count; i++)
+        if (buffers[i].mapped && a >= buffers[i].pages && a < buffers[i].pages + buffers[i].page_bytes)
+            near = &buffers[i];
+    if (near && near->mapped) {
+        snprintf(out, bytes, "%s%+td (of %zu bytes)", near->name, a - near->base, near->bytes);
+        return;
+    }
     if (arena && a >= arena && a < arena + ARENA_BYTES) {
         for (uint32_t i = buffer_count; i-- > 0;)
             if (a >= buffers[i].base) {
@@ -252,6 +326,26 @@ static struct cell *shared_cells(struct block *b, const unsigned char *a, size_t
     return b->cells + at;
 }
 
+/* Bounds alone. */
+static void fast_check(const struct block *owner, const unsigned char *a, size_t bytes, unsigned access, const void *pc)
+{
+    struct grid *g = simt_grid;
+    if (owner) {
+        if (g->current && owner->cluster != g->current->block->cluster)
+            simt_fail(SIMT_BOUNDS, pc, "access to the shared memory of block %u, of another cluster", owner->linear);
+        if ((size_t)(a - owner->window) < SIMT_SHARED_BASE || (size_t)(a - owner->window) + bytes > g->static_end)
+            out_of_bounds(a, bytes, access, pc);
+        return;
+    }
+    struct buffer *b = find_buffer(a);
+    if (b && (size_t)(a - b->base) + bytes <= b->bytes) return;
+    uintptr_t u = (uintptr_t)a, params = (uintptr_t)g->params;
+    bool kernel = u >= g->l.kernel->base && u + bytes <= g->l.kernel->end;
+    if (!(access & ACCESS_WRITE) && (kernel || (u >= params && u + bytes <= params + g->l.kernel->info->params_bytes)))
+        return;
+    out_of_bounds(a, bytes, access, pc);
+}
+
 bool simt_initialised;
 
 struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc)
@@ -260,12 +354,16 @@ struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void
     const unsigned char *a = p;
     struct block *owner = simt_shared_owner(p);
     simt_initialised = false;
+    if (simt_fast) {
+        fast_check(owner, a, bytes, access, pc);
+        return NULL;
+    }
     if (owner) return shared_cells(owner, a, bytes, access, pc);
     struct buffer *b = find_buffer(p);
     if (b) {
         if (a + bytes > b->base + b->bytes) out_of_bounds(p, bytes, access, pc);
         struct fiber *f = g->current;
-        if (g->l.dependent && !b->constant && f &&
+        if (g->l.dependent && !b->constant && f && (!simt_lenient || b->kernel_wrote) &&
             !vc_covers(f, epoch_make(1, f->block->linear, SIMT_AGENT_PDL(g), 0)))
             simt_fail(SIMT_EARLY, pc, "access to %s before grid_dependency_wait", b->name);
         if (b->constant && (access & ACCESS_WRITE))
@@ -328,6 +426,7 @@ void simt_access(const void *p, size_t bytes, unsigned access, const void *pc)
     if (!g || !g->current || simt_is_stack(p)) return;
     struct fiber *f = g->current;
     struct cell *cells = simt_cells(p, bytes, access, pc);
+    if (simt_fast && (access & ACCESS_WRITE)) g->progress++;
     if (!cells) return;
     uint64_t flags = (access & ACCESS_ATOMIC ? EPOCH_ATOMIC : 0) | (access & ACCESS_CTA ? EPOCH_CTA : 0);
     epoch me = epoch_make(f->clock, f->block->linear, f->index, flags);

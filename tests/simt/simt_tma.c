@@ -222,7 +222,7 @@ void simt_tma_load(void *shared, const struct tensor_map *map, int rank, const i
     if ((uintptr_t)shared % 128)
         simt_fail(SIMT_MISALIGNED, SIMT_PC, "a TMA box in shared memory is 128-byte aligned");
     struct read_context x = {l.map.element_bytes, SIMT_PC};
-    box_walk(&l.map, l.c, 0, check_global, &x);
+    if (!simt_fast) box_walk(&l.map, l.c, 0, check_global, &x);
     load_all(&l, shared, bar, blocks, SIMT_PC);
 }
 
@@ -357,9 +357,9 @@ static void store_start(struct store *s, const void *shared, const void *pc)
     simt_async_read(shared, s->bytes, SIMT_AGENT_ASYNC(g, f->index), f->bulk_group + 1, pc);
     struct read_context x = {s->tensor ? s->map.element_bytes : s->bytes, pc};
     box_fn *claim = s->reduce ? claim_reduce : claim_global;
-    if (s->tensor)
+    if (s->tensor && !simt_fast)
         box_walk(&s->map, s->c, s->offset, claim, &x);
-    else
+    else if (!s->tensor)
         claim(&x, 0, s->to);
     if (f->bulk_count == f->bulk_capacity) {
         f->bulk_capacity = f->bulk_capacity ? f->bulk_capacity * 2 : 8;
@@ -428,9 +428,9 @@ void simt_bulk_wait(uint32_t pending, bool read_only)
             f->bulk[kept++] = *op;
             continue;
         }
-        if (!s->reduce && s->tensor)
+        if (!s->reduce && s->tensor && !simt_fast)
             box_walk(&s->map, s->c, s->offset, land_global, s);
-        else if (!s->reduce)
+        else if (!s->reduce && !s->tensor)
             land_global(s, 0, s->to);
         if (--s->refs == 0) free(s);
     }

@@ -126,6 +126,7 @@ double simt_operand_element(const struct block *b, const struct operand *o, enum
 void simt_operand_claim(struct block *b, const struct operand *o, int mn, int k, uint32_t agent,
                         uint32_t clock, const void *pc)
 {
+    if (simt_fast) return;
     int chunk = 128 / o->bits; /* 16 bytes stay together under every swizzle */
     for (int i = 0; i < mn; i += o->trans ? chunk : 1)
         for (int j = 0; j < k; j += o->trans ? 1 : chunk)
