@@ -231,31 +231,93 @@ INLINE uint32_t reduce_magnitude(__m512i m)
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(b, _mm_shuffle_epi32(b, 0xB1)));
 }
 
-void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
+static void quantize_row(const float *row, int height, int h, uint8_t *block)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+    __m512 a = _mm512_loadu_ps(row), b = _mm512_loadu_ps(row + 16);
+    uint32_t bits = reduce_magnitude(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                                                      _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+    float most, s = 0;
+    memcpy(&most, &bits, 4);
+    __m256i q = _mm256_setzero_si256();
+    if (most >= 0x1p-100f && most <= 0x1p+120f) {
+        __m512 inverse = _mm512_set1_ps(127.0f / most);
+        s = most / 127.0f;
+        __m128i qa = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)));
+        __m128i qb = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)));
+        q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
+    } else if (!(most < 0x1p-100f)) /* huge, infinite or NaN: the codes stay 0, the scale shows it */
+        s = most != most ? NAN : most / 127.0f;
+    _mm256_storeu_si256((__m256i *)(void *)(block + CPU_BLOCK * h), q);
+    store_sums(q, s, height, h, block);
+}
+
+/* Two rows' products a and b (columns 0-15 and 16-31) to codes: 32 bytes of the first row, then of the second. */
+INLINE __m512i codes_of_two(__m512 a0, __m512 b0, __m512 a1, __m512 b1)
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512i row0 = _mm512_packs_epi32(_mm512_cvtps_epi32(a0), _mm512_cvtps_epi32(b0));
+    __m512i row1 = _mm512_packs_epi32(_mm512_cvtps_epi32(a1), _mm512_cvtps_epi32(b1));
+    return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(row0, row1));
+}
+
+/* Rows [h, h + 4) of a block side by side: maxima and sums by transposing adds, one division for four. The same bits as row by row;
+ * false (nothing stored) when a value is huge, infinite or NaN. */
+INLINE bool quantize_four(const float *x, size_t stride, int height, int h, uint8_t *block)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
+    __m512 a[4], b[4];
+    __m512i m[4];
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_loadu_ps(x + (size_t)i * stride), b[i] = _mm512_loadu_ps(x + (size_t)i * stride + 16);
+        m[i] = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a[i]), magnitude), _mm512_and_si512(_mm512_castps_si512(b[i]), magnitude));
+    }
+    __m512i m01 = _mm512_max_epu32(_mm512_unpacklo_epi32(m[0], m[1]), _mm512_unpackhi_epi32(m[0], m[1]));
+    __m512i m23 = _mm512_max_epu32(_mm512_unpacklo_epi32(m[2], m[3]), _mm512_unpackhi_epi32(m[2], m[3]));
+    __m512i m03 = _mm512_max_epu32(_mm512_unpacklo_epi64(m01, m23), _mm512_unpackhi_epi64(m01, m23));
+    __m256i m8 = _mm256_max_epu32(_mm512_castsi512_si256(m03), _mm512_extracti64x4_epi64(m03, 1));
+    __m128i bits = _mm_max_epu32(_mm256_castsi256_si128(m8), _mm256_extracti128_si256(m8, 1));
+    __m128 most = _mm_castsi128_ps(bits);
+    if (_mm_cmp_ps_mask(most, _mm_set1_ps(0x1p+120f), _CMP_NLE_UQ)) return false;
+    __mmask8 there = _mm_cmp_ps_mask(most, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    __m128 s = _mm_maskz_div_ps(there, most, _mm_set1_ps(127.0f)), inverse = _mm_maskz_div_ps(there, _mm_set1_ps(127.0f), most);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 v = _mm512_permutexvar_ps(_mm512_set1_epi32(i), _mm512_castps128_ps512(inverse));
+        a[i] = _mm512_mul_ps(a[i], v), b[i] = _mm512_mul_ps(b[i], v);
+    }
+    __m512i q01 = codes_of_two(a[0], b[0], a[1], b[1]), q23 = codes_of_two(a[2], b[2], a[3], b[3]);
+    _mm512_storeu_si512(block + CPU_BLOCK * h, q01);
+    _mm512_storeu_si512(block + CPU_BLOCK * (h + 2), q23);
+    /* 128-bit lanes: row 0 columns 0-15, 16-31, row 1 likewise (rows 2 and 3 in d23) */
+    __m512i d01 = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), q01), d23 = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), q23);
+    __m512i d = _mm512_add_epi32(_mm512_unpacklo_epi32(d01, d23), _mm512_unpackhi_epi32(d01, d23));
+    d = _mm512_add_epi32(d, _mm512_shuffle_epi32(d, (_MM_PERM_ENUM)0x4E));
+    d = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 8, 1, 9, 4, 12, 5, 13, 0, 0, 0, 0, 0, 0, 0, 0), d);
+    __m128i sum0 = _mm512_castsi512_si128(d), sum1 = _mm512_extracti32x4_epi32(d, 1), sum = _mm_add_epi32(sum0, sum1), zero = _mm_setzero_si128();
+    float *f = (float *)(void *)(block + height * MATMUL_ACT_S) + h;
+    __m128i *n = (__m128i *)(void *)(block + height * MATMUL_ACT_NSUM + 4 * h);
+    _mm_storeu_ps(f, s);
+    _mm_storeu_ps(f + height, _mm_mul_ps(_mm_cvtepi32_ps(sum), s));
+    _mm_storeu_ps(f + 2 * height, _mm_mul_ps(_mm_cvtepi32_ps(sum0), s));
+    _mm_storeu_ps(f + 3 * height, _mm_mul_ps(_mm_cvtepi32_ps(sum1), s));
+    _mm_storeu_si128(n, _mm_sub_epi32(zero, sum));
+    _mm_storeu_si128(n + height / 4, _mm_sub_epi32(zero, sum0));
+    _mm_storeu_si128(n + height / 2, _mm_sub_epi32(zero, sum1));
+    _mm_storeu_si128(n + 3 * height / 4, zero);
+    return true;
+}
+
+void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
+{
     uint8_t *block = tile;
     for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES) {
-        for (int h = 0; h < height; h++) {
-            const float *row = x + (size_t)h * stride + i;
-            __m512 a = _mm512_loadu_ps(row), b = _mm512_loadu_ps(row + 16);
-            uint32_t bits =
-                reduce_magnitude(_mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                                                  _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
-            float most, s = 0;
-            memcpy(&most, &bits, 4);
-            __m256i q = _mm256_setzero_si256();
-            if (most >= 0x1p-100f && most <= 0x1p+120f) {
-                __m512 inverse = _mm512_set1_ps(127.0f / most);
-                s = most / 127.0f;
-                __m128i qa = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)));
-                __m128i qb = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)));
-                q = _mm256_inserti128_si256(_mm256_castsi128_si256(qa), qb, 1);
-            } else if (!(most < 0x1p-100f)) /* huge, infinite or NaN: the codes stay 0, the scale shows it */
-                s = most != most ? NAN : most / 127.0f;
-            _mm256_storeu_si256((__m256i *)(void *)(block + CPU_BLOCK * h), q);
-            store_sums(q, s, height, h, block);
-        }
+        int h = 0;
+        for (; h + 4 <= height; h += 4)
+            if (!quantize_four(x + (size_t)h * stride + i, stride, height, h, block))
+                for (int j = h; j < h + 4; j++) quantize_row(x + (size_t)j * stride + i, height, j, block);
+        for (; h < height; h++) quantize_row(x + (size_t)h * stride + i, height, h, block);
     }
 }
 
