@@ -56,13 +56,19 @@ const char *rose_status_name(enum rose_status status);
 
 struct rose_device;
 
+enum rose_message_level { ROSE_MESSAGE_INFO, ROSE_MESSAGE_DEBUG };
+
 struct rose_device_options {
-    const char *kind;    /* "auto" (NULL), "cpu", "cuda", "cuda:1" */
+    const char *kind;    /* "auto" (NULL): a GPU that can be used, else the CPU; "cpu", "cuda", "cuda:1" */
     int threads;         /* CPU: worker threads, 0: one a core this process may use */
     bool no_pin;         /* CPU: do not bind workers to cores */
     const char *isa;     /* CPU: "auto" (NULL), "portable", "avx2", "avx512", "amx" */
     bool debug_sync;     /* CUDA: wait after every launch, so that an error names its kernel */
     const char *cache_dir; /* compiled kernels; NULL: $XDG_CACHE_HOME/rose */
+    const char *driver, *nvrtc; /* paths of libcuda and libnvrtc; NULL: the usual places */
+    /* Lines worth a log: which device was taken, what became of weights, the memory plan. From any thread, one at a time; may be NULL. */
+    void (*message)(void *user, enum rose_message_level level, const char *line);
+    void *message_user;
 };
 
 enum rose_status rose_device_open(const struct rose_device_options *options, struct rose_device **out, struct rose_error *err);
@@ -80,13 +86,14 @@ struct rose_engine_options {
     int context;            /* longest sequence in tokens; 0: the model's, at most what the pool holds */
     int max_sequences;      /* running at once; 0: 64 */
     int max_waiting;        /* queued at most, more are refused with ROSE_BUSY; 0: 4096 */
-    int step_tokens;        /* token budget of a step; 0: 512 */
-    const char *kv;         /* cache type: "f16" (NULL), "f32", "bf16", "q8_0" */
+    int step_tokens;        /* token budget of a step; 0: 512, on a GPU 8192 */
+    const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU bf16), "f16", "f32", "bf16", "q8_0", "fp8" */
     size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
     bool deterministic;     /* the same bits for a request alone and under any load */
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
     const char *chat_template; /* template text that replaces the model's own; NULL */
+    bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
     /* Called from rose_engine_open while loading; may be NULL. */
     void (*progress)(void *user, const char *what, size_t done, size_t total);
     void *progress_user;
@@ -111,6 +118,8 @@ struct rose_model_info {
     int bos;                                  /* -1: none */
     int max_sequences, step_tokens;
     double load_seconds;
+    double upload_seconds;                    /* of these, weights to the GPU's memory (0 on the CPU) */
+    size_t graph_bytes;                       /* of work_bytes, captured graphs */
     /* What it answers besides, or instead of, text. */
     unsigned tasks;                           /* ROSE_CAN_* bits */
     int embedding_size;                       /* values of an embedding before `dimensions`; 0 when it embeds nothing */
@@ -343,13 +352,14 @@ struct rose_step {
 enum { ROSE_STEPS_KEPT = 256 };
 /* The latest steps with an index above `after`, oldest first, at most n; returns how many. */
 size_t rose_engine_steps(const struct rose_engine *engine, uint64_t after, struct rose_step *steps, size_t n);
-/* Where the device's time goes: each kind of launch since the profile was switched on. CPU devices only for now. */
+/* Where the device's time goes: each kind of launch since the profile was switched on. On a GPU launches run
+ * one by one while it is on, between events. */
 struct rose_profile_entry {
     const char *name;
     uint64_t calls;
     double seconds, bytes, operations; /* what the launches must move and compute */
 };
-/* Switch on (and back to zero) or off; call while no request is running. ROSE_UNSUPPORTED on devices that cannot. */
+/* Switch on (and back to zero) or off; call while no request is running. */
 enum rose_status rose_device_profile(struct rose_device *device, bool on, struct rose_error *err);
 /* At most n entries; returns how many. Call while no request is running. */
 size_t rose_device_profile_read(const struct rose_device *device, struct rose_profile_entry *entries, size_t n);

@@ -1,4 +1,4 @@
-/* rose_device and rose_engine: the public face of device/, model/ and engine/. */
+/* rose_engine: the public face of model/ and engine/. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -6,67 +6,7 @@
 #include <string.h>
 
 #include "api/internal.h"
-#include "base/option.h"
-#include "ops/isa.h"
-
-
-/* --- devices ----------------------------------------------------------------------------------------------------------------------- */
-
-enum rose_status rose_device_open(const struct rose_device_options *o, struct rose_device **out, struct rose_error *err)
-{
-    const char *kind = o->kind ? o->kind : "auto";
-    struct device_options options = {.threads = o->threads, .pin = !o->no_pin, .debug_sync = o->debug_sync};
-    if (!strncmp(kind, "cuda", 4) && (!kind[4] || kind[4] == ':')) {
-        int64_t index = 0;
-        if (kind[4] == ':' && (!str_to_i64(str_of(kind + 5), &index) || index < 0 || index > 1023))
-            return status_set(err, ROSE_INVALID, "device \"%s\": write cuda or cuda:0", kind);
-        options.kind = DEVICE_CUDA;
-        options.index = (int)index;
-    } else if (strcmp(kind, "auto") && strcmp(kind, "cpu")) {
-        return status_set(err, ROSE_INVALID, "device \"%s\" is none of auto, cpu, cuda, cuda:N", kind);
-    }
-    ROSE_TRY(op_isa_select(o->isa, err));
-    struct rose_device *d = calloc(1, sizeof *d);
-    if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    enum rose_status s = device_open(&options, &d->device, err);
-    if (s != ROSE_OK) {
-        free(d);
-        return s;
-    }
-    if (options.kind == DEVICE_CPU) snprintf(d->name, sizeof d->name, "%.90s, %d threads, %s", d->device->info.name, d->device->info.units, op_isa_name());
-    else snprintf(d->name, sizeof d->name, "%.90s, %s", d->device->info.name, d->device->info.arch);
-    *out = d;
-    return ROSE_OK;
-}
-
-void rose_device_close(struct rose_device *d)
-{
-    if (!d) return;
-    free(d->device->profile);
-    device_close(d->device);
-    free(d);
-}
-
-enum rose_status rose_device_profile(struct rose_device *d, bool on, struct rose_error *err)
-{
-    if (d->device->info.kind != DEVICE_CPU) return status_set(err, ROSE_UNSUPPORTED, "only CPU devices have a profile");
-    free(d->device->profile);
-    d->device->profile = on ? calloc(1, sizeof *d->device->profile) : NULL;
-    return on && !d->device->profile ? status_set(err, ROSE_NO_MEMORY, "out of memory") : ROSE_OK;
-}
-
-size_t rose_device_profile_read(const struct rose_device *d, struct rose_profile_entry *entries, size_t n)
-{
-    const struct device_profile *p = d->device->profile;
-    size_t count = p ? ROSE_MIN((size_t)p->count, n) : 0;
-    for (size_t i = 0; i < count; i++) {
-        const struct device_profile_entry *e = &p->entries[i];
-        entries[i] = (struct rose_profile_entry){e->name, e->calls, e->seconds, e->bytes, e->ops};
-    }
-    return count;
-}
-
-const char *rose_device_name(const struct rose_device *d) { return d->name; }
+#include "base/file.h"
 
 /* --- engines ------------------------------------------------------------------------------------------------------------------------- */
 
@@ -80,14 +20,22 @@ static void on_progress(void *user, size_t done, size_t total)
     if (o->progress) o->progress(o->progress_user, "loading weights", done, total);
 }
 
-enum rose_status kv_dtype(const char *name, enum dtype *out, struct rose_error *err)
+static const struct { const char *name; enum dtype dtype; } kv_types[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16}, {"q8_0", DTYPE_Q8_0}, {"fp8", DTYPE_F8_E4M3}};
+
+enum rose_status kv_dtype(const char *name, enum device_kind kind, enum dtype *out, struct rose_error *err)
 {
-    static const struct { const char *name; enum dtype dtype; } known[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16}, {"q8_0", DTYPE_Q8_0}};
-    *out = DTYPE_F16;
-    if (!name) return ROSE_OK;
-    for (size_t i = 0; i < ROSE_COUNT(known); i++)
-        if (!strcmp(name, known[i].name)) return *out = known[i].dtype, ROSE_OK;
-    return status_set(err, ROSE_INVALID, "cache type \"%s\" is none of f16, f32, bf16, q8_0", name);
+    *out = kind == DEVICE_CUDA ? DTYPE_BF16 : DTYPE_F16;
+    if (!name || !strcmp(name, "auto")) return ROSE_OK;
+    for (size_t i = 0; i < ROSE_COUNT(kv_types); i++)
+        if (!strcmp(name, kv_types[i].name)) return *out = kv_types[i].dtype, ROSE_OK;
+    return status_set(err, ROSE_INVALID, "cache type \"%s\" is none of auto, f16, f32, bf16, q8_0, fp8", name);
+}
+
+const char *kv_name(enum dtype dtype)
+{
+    for (size_t i = 0; i < ROSE_COUNT(kv_types); i++)
+        if (kv_types[i].dtype == dtype) return kv_types[i].name;
+    return dtype_info(dtype)->name;
 }
 
 static void fill_info(struct rose_engine *e, const struct weights *w, const struct rose_engine_options *o)
@@ -101,12 +49,13 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
             most = summary.type[i].parameters;
             snprintf(e->weights_type, sizeof e->weights_type, "%s", summary.type[i].type);
         }
+    if (e->model && e->model->dummy) snprintf(e->weights_type, sizeof e->weights_type, "random bf16");
     const char *path = weights_path(w), *base = strrchr(path, '/');
     snprintf(e->name, sizeof e->name, "%s", e->model && e->model->config.name[0] ? e->model->config.name : base && base[1] ? base + 1 : path);
     struct rose_model_info *i = &e->info;
     *i = (struct rose_model_info){.name = e->name, .architecture = "", .format = weights_kind(w) == WEIGHTS_GGUF ? "gguf" : "safetensors",
                                   .weights_type = e->weights_type, .parameters = (int64_t)summary.parameters, .chat_template = e->text.chat_template_text,
-                                  .bos = (int)tokenizer_facts(e->text.tokenizer)->bos, .kv_type = o->kv ? o->kv : "f16",
+                                  .bos = (int)tokenizer_facts(e->text.tokenizer)->bos, .kv_type = e->engine ? kv_name(e->engine->options.kv) : o->kv ? o->kv : "auto",
                                   .vocabulary = (int)tokenizer_facts(e->text.tokenizer)->vocab_size};
     if (!e->model) return;
     const struct model_config *c = &e->model->config;
@@ -126,6 +75,46 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
     i->page_tokens = e->engine->cache.page_tokens;
     i->max_sequences = e->engine->options.max_sequences;
     i->step_tokens = e->engine->options.step_tokens;
+    i->upload_seconds = e->model->upload_seconds;
+    i->graph_bytes = e->engine->programs.graph_bytes;
+}
+
+/* The memory plan and what became of the weights, for the log. */
+static void say_plan(const struct rose_engine *e)
+{
+    const struct rose_model_info *i = &e->info;
+    char line[512];
+    if (e->model->notice[0]) device_say(e->device, ROSE_MESSAGE_INFO, e->model->notice);
+    snprintf(line, sizeof line, "memory: weights %.2f GB, key-value cache %.2f GB (%d pages of %d tokens, %s), work %.2f GB (graphs %.2f GB)", (double)i->weights_bytes / 1e9,
+             (double)i->kv_bytes / 1e9, i->kv_pages, i->page_tokens, i->kv_type, (double)i->work_bytes / 1e9, (double)i->graph_bytes / 1e9);
+    device_say(e->device, ROSE_MESSAGE_INFO, line);
+    if (i->upload_seconds <= 0 || e->model->dummy) return;
+    snprintf(line, sizeof line, "weights to the GPU: %.2f s, %.1f GB/s", i->upload_seconds, (double)i->weights_bytes / i->upload_seconds / 1e9);
+    device_say(e->device, ROSE_MESSAGE_INFO, line);
+}
+
+static bool has_tokenizer(const struct weights *w)
+{
+    char path[4096];
+    return snprintf(path, sizeof path, "%s/tokenizer.json", weights_path(w)) < (int)sizeof path && file_exists(path);
+}
+
+static enum rose_status open_model(struct rose_engine *e, const struct rose_engine_options *o, struct engine_options *options, struct rose_error *err)
+{
+    struct progress progress = {o};
+    struct weights *w = e->weights;
+    e->weights = NULL; /* the model owns them from here */
+    if (o->dummy_weights) {
+        enum { SEED = 1 };
+        ROSE_TRY(model_open_dummy(e->device->device, w, SEED, &e->model, err));
+        if (!e->text.tokenizer) {
+            ROSE_TRY(text_open_ids(e->model->config.vocabulary, &e->text, err));
+            device_say(e->device, ROSE_MESSAGE_INFO, "no tokenizer.json: texts are token ids, \"[12][345]\"");
+        }
+    } else {
+        ROSE_TRY(model_open(e->device->device, w, on_progress, &progress, &e->model, err));
+    }
+    return engine_open(e->model, e->text.tokenizer, options, &e->engine, err);
 }
 
 static enum rose_status open_all(struct rose_engine *e, const struct rose_engine_options *o, struct rose_error *err)
@@ -136,22 +125,18 @@ static enum rose_status open_all(struct rose_engine *e, const struct rose_engine
     struct engine_options options = {.context = o->context, .max_sequences = o->max_sequences, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens,
                                      .kv_bytes = o->kv_bytes, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
                                      .depth = e->device->device->info.kind == DEVICE_CPU ? 1 : 2};
-    ROSE_TRY(kv_dtype(o->kv, &options.kv, err));
+    ROSE_TRY(kv_dtype(o->kv, e->device->device->info.kind, &options.kv, err));
+    if (o->dummy_weights && o->tokenizer_only) return status_set(err, ROSE_INVALID, "dummy weights and no weights at once");
     arena_init(&a, 0);
     enum rose_status s = hub_resolve(&a, o->model, &path, err);
-    if (s == ROSE_OK) s = weights_open(path, &e->weights, err);
+    if (s == ROSE_OK) s = o->dummy_weights ? weights_open_config(path, &e->weights, err) : weights_open(path, &e->weights, err);
     arena_free(&a);
     if (s != ROSE_OK) return s;
-    ROSE_TRY(text_open(e->weights, o->chat_template, &e->text, err));
-    if (!o->tokenizer_only) {
-        struct progress progress = {o};
-        struct weights *w = e->weights;
-        e->weights = NULL; /* model_open owns them from here */
-        ROSE_TRY(model_open(e->device->device, w, on_progress, &progress, &e->model, err));
-        ROSE_TRY(engine_open(e->model, e->text.tokenizer, &options, &e->engine, err));
-    }
+    if (!o->dummy_weights || has_tokenizer(e->weights)) ROSE_TRY(text_open(e->weights, o->chat_template, &e->text, err));
+    if (!o->tokenizer_only) ROSE_TRY(open_model(e, o, &options, err));
     fill_info(e, e->model ? e->model->weights : e->weights, o);
     e->info.load_seconds = engine_now() - began;
+    if (e->model) say_plan(e);
     return ROSE_OK;
 }
 
@@ -160,7 +145,9 @@ enum rose_status rose_engine_open(struct rose_device *device, const struct rose_
     struct rose_engine *e = calloc(1, sizeof *e);
     if (!e) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     e->device = device;
+    device->opening = o;
     enum rose_status s = open_all(e, o, err);
+    device->opening = NULL;
     if (s != ROSE_OK) {
         rose_engine_close(e);
         return s;

@@ -289,7 +289,7 @@ enum rose_status rose_inspect(const char *model, int context, int sequences, con
     enum dtype kv_type = DTYPE_F16;
     *json = NULL;
     if (context < 0 || sequences < 0) return status_set(err, ROSE_INVALID, "context and sequences must not be negative");
-    ROSE_TRY(kv_dtype(kv, &kv_type, err));
+    ROSE_TRY(kv_dtype(kv, DEVICE_CPU, &kv_type, err));
     arena_init(&in.arena, 0);
     enum rose_status s = hub_resolve(&in.arena, model, &path, err);
     if (s == ROSE_OK) s = weights_open(path, &in.weights, err);

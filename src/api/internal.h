@@ -12,8 +12,14 @@
 
 struct rose_device {
     struct device *device;
+    struct jit *jit; /* CUDA */
+    const struct rose_engine_options *opening; /* whose progress shows compiling; set while an engine opens */
+    void (*message)(void *user, enum rose_message_level level, const char *line);
+    void *message_user;
     char name[160];
 };
+/* device.c: a line for the log. */
+void device_say(const struct rose_device *device, enum rose_message_level level, const char *line);
 
 /* Everything about text that a checkpoint holds. */
 struct text {
@@ -37,11 +43,14 @@ struct rose_engine {
 /* hub.c: the directory or file a name stands for, in the arena. ORG/NAME is looked up in the hub's cache. */
 enum rose_status hub_resolve(struct arena *arena, const char *model, const char **path, struct rose_error *err);
 
-/* engine.c: a cache type by name, NULL: f16. */
-enum rose_status kv_dtype(const char *name, enum dtype *out, struct rose_error *err);
+/* engine.c: a cache type by name, NULL or "auto": the device's own. */
+enum rose_status kv_dtype(const char *name, enum device_kind kind, enum dtype *out, struct rose_error *err);
+const char *kv_name(enum dtype dtype);
 
 /* text.c */
 enum rose_status text_open(struct weights *weights, const char *template_override, struct text *out, struct rose_error *err);
+/* Text of ids alone, "[12][345]", for a vocabulary of so many: where there is no tokenizer (dummy weights). */
+enum rose_status text_open_ids(int32_t vocabulary, struct text *out, struct rose_error *err);
 void text_close(struct text *text);
 /* Render a chat (JSON object) and give text and segments. */
 enum rose_status text_render(const struct text *text, struct str input, struct template_output *out, struct rose_error *err);

@@ -1,4 +1,5 @@
 /* The text side of a checkpoint: its tokenizer and chat template, from a Hugging Face directory or GGUF metadata. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,6 +124,26 @@ enum rose_status text_open(struct weights *w, const char *template_override, str
     t->chat_template_text = arena_strndup(&t->arena, chat.p, chat.n);
     if (!t->chat_template_text) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     return template_parse(str_of(t->chat_template_text), "chat template", &t->chat_template, err);
+}
+
+enum rose_status text_open_ids(int32_t vocabulary, struct text *t, struct rose_error *err)
+{
+    *t = (struct text){0};
+    struct str *tokens = ARENA_ARRAY(&t->arena, struct str, (size_t)vocabulary);
+    int32_t *types = ARENA_ARRAY(&t->arena, int32_t, (size_t)vocabulary);
+    char *texts = ARENA_ARRAY(&t->arena, char, (size_t)vocabulary * 12);
+    if (!tokens || !types || !texts) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (int32_t i = 0; i < vocabulary; i++) {
+        int n = snprintf(texts, 12, "[%d]", i);
+        tokens[i] = (struct str){texts, (size_t)n};
+        types[i] = TOKEN_USER_DEFINED;
+        texts += n;
+    }
+    struct tokenizer_vocab v = {.model = STR("gpt2"), .tokens = tokens, .count = (size_t)vocabulary, .types = types, .bos = -1, .eos = -1, .eot = -1, .unk = -1, .sep = -1,
+                                .pad = -1, .cls = -1, .mask = -1, .add_sep = -1, .add_space_prefix = -1, .remove_extra_whitespaces = -1};
+    ROSE_TRY(tokenizer_from_vocab(&v, &t->tokenizer, err));
+    t->bos = t->eos = t->pad = t->unk = arena_strndup(&t->arena, "", 0);
+    return t->bos ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
 }
 
 void text_close(struct text *t)

@@ -19,8 +19,9 @@ static const struct option options[] = {
     {"gen", 'g', OPTION_INT, NULL, "G", NULL, "128", 0, 1 << 24, "new tokens of each sequence", &o.gen},
     {"batch", 'b', OPTION_INT, NULL, "B", NULL, "1", 1, 4096, "sequences at once", &o.batch},
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
-    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
     {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of the last round went, by kind of launch", &o.profile},
+    {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone", &cli_common.dummy_weights},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     CLI_COMMON_OPTIONS,
 };

@@ -23,7 +23,7 @@ extern const size_t cli_commands_count;
 struct cli_common {
     const char *device, *isa, *kv, *log, *chat_template;
     int64_t threads, context, kv_bytes, sequences, step_tokens;
-    bool quiet, no_pin, deterministic, no_prefix_cache;
+    bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
 };
 extern struct cli_common cli_common;
 #define CLI_COMMON_OPTIONS                                                                                                                           \
@@ -32,11 +32,11 @@ extern struct cli_common cli_common;
     {"threads", 't', OPTION_INT, "ROSE_THREADS", "N", NULL, "0", 0, 1024, "CPU threads; 0: one a core", &cli_common.threads},                        \
     {"isa", 0, OPTION_CHOICE, "ROSE_ISA", NULL, "auto|portable|avx2|avx512|amx", "auto", 0, 0, "CPU instruction set", &cli_common.isa},              \
     {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "context in tokens; 0: the model's", &cli_common.context},                            \
-    {"kv", 0, OPTION_CHOICE, NULL, NULL, "f16|f32|bf16|q8_0", "f16", 0, 0, "type of the key-value cache", &cli_common.kv},                           \
+    {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|f16|f32|bf16|q8_0|fp8", "auto", 0, 0, "type of the key-value cache; auto: f16, on a GPU bf16", &cli_common.kv}, \
     {"deterministic", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the same bits alone and under any load", &cli_common.deterministic},            \
     {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "use this template instead of the model's", &cli_common.chat_template},        \
     {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},                                    \
-    {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info", "error", 0, 0, "how much is said on standard error", &cli_common.log},                 \
+    {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info|debug", "error", 0, 0, "how much is said on standard error", &cli_common.log},           \
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no progress, only results", &cli_common.quiet}
 
 /* Sampling options, shared by run and chat. */
@@ -74,6 +74,8 @@ struct cli_engine {
     struct rose_engine *engine;
     char *chat_template;
 };
+/* The device of the common options, its lines on standard error as --log says; text_only: no GPU and one thread. */
+enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err);
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err);
 void cli_close(struct cli_engine *e);
 /* A line of progress that overwrites itself (rose_engine_options.progress); `on`: show it, from the second second on. */

@@ -118,21 +118,35 @@ void cli_say_engine(const struct rose_engine *engine, const struct rose_device *
             rose_device_name(device), (double)i.weights_bytes / 1e6, (double)i.kv_bytes / 1e6, i.context, i.kv_type, (double)i.work_bytes / 1e6, i.load_seconds);
 }
 
+static void on_message(void *user, enum rose_message_level level, const char *line)
+{
+    (void)user;
+    bool info = level == ROSE_MESSAGE_INFO && strcmp(cli_common.log, "error"), debug = !strcmp(cli_common.log, "debug");
+    if (info || debug) fprintf(stderr, "rose: %s\n", line);
+}
+
+enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err)
+{
+    const struct cli_common *c = &cli_common;
+    struct rose_device_options device = {.kind = text_only ? "cpu" : c->device, .threads = text_only ? 1 : (int)c->threads, .no_pin = c->no_pin || text_only, .isa = c->isa,
+                                         .driver = option_env("ROSE_CUDA_DRIVER"), .nvrtc = option_env("ROSE_NVRTC"), .message = on_message};
+    return rose_device_open(&device, out, err);
+}
+
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
     *out = (struct cli_engine){0};
-    struct rose_device_options device = {.kind = c->device, .threads = tokenizer_only ? 1 : (int)c->threads, .no_pin = c->no_pin || tokenizer_only, .isa = c->isa};
     struct cli_progress progress;
     cli_progress_begin(&progress);
     struct rose_engine_options engine = {.model = model, .context = (int)c->context, .max_sequences = c->sequences ? (int)c->sequences : 1, .kv = c->kv,
                                          .step_tokens = (int)c->step_tokens, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
-                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .progress = cli_progress_show, .progress_user = &progress};
+                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .dummy_weights = c->dummy_weights, .progress = cli_progress_show, .progress_user = &progress};
     struct strbuf text = {0};
     if (c->chat_template) ROSE_TRY(cli_read(c->chat_template, 4 << 20, &text, err));
     out->chat_template = text.p;
     engine.chat_template = text.p;
-    ROSE_TRY(rose_device_open(&device, &out->device, err));
+    ROSE_TRY(cli_device(tokenizer_only, &out->device, err));
     enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (s == ROSE_NOT_FOUND && cli_pull_offer(model)) s = rose_engine_open(out->device, &engine, &out->engine, err);
     cli_progress_end(&progress);

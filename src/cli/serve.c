@@ -31,9 +31,9 @@ static const struct option options[] = {
     {"cors-origin", 0, OPTION_TEXT, NULL, "ORIGIN", NULL, NULL, 0, 0, "let pages from there call the API; * for all", &o.cors},
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
     {.type = OPTION_GROUP, .help = "Limits:"},
-    {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "64", 1, 4096, "sequences running at once", &cli_common.sequences},
+    {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
     {"max-waiting", 0, OPTION_INT, NULL, "N", NULL, "4096", 1, 1 << 20, "requests that may wait; more get a 429", &o.max_waiting},
-    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
     {"kv-bytes", 0, OPTION_SIZE, NULL, "SIZE", NULL, "0", 0, 0, "key-value cache; 0: what the machine has left", &cli_common.kv_bytes},
     {"no-prefix-cache", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "compute equal prefixes again", &cli_common.no_prefix_cache},
     {"max-body", 0, OPTION_SIZE, NULL, "SIZE", NULL, "32M", 1024, 1 << 30, "a request's body", &o.max_body},
@@ -50,6 +50,7 @@ static const struct option options[] = {
     {"log-format", 0, OPTION_CHOICE, "ROSE_LOG_FORMAT", NULL, "plain|json", "plain", 0, 0, "how lines look", &o.log_format},
     {"access-log", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a line a request (default on; --no-access-log: none)", &o.access_log},
     {"null-model", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "measure the server alone: a generator answers, no weights are read", &o.null_model},
+    {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone, to measure", &cli_common.dummy_weights},
     CLI_COMMON_OPTIONS,
 };
 
@@ -81,7 +82,7 @@ static struct rose_engine_options engine_options(const char *template)
     const struct cli_common *c = &cli_common;
     return (struct rose_engine_options){.context = (int)c->context, .max_sequences = (int)c->sequences, .max_waiting = (int)o.max_waiting,
                                         .step_tokens = (int)c->step_tokens, .kv = c->kv, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
-                                        .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .chat_template = template};
+                                        .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .dummy_weights = c->dummy_weights, .chat_template = template};
 }
 
 static enum rose_status open_model(struct rose_device *device, const char *model, const struct rose_engine_options *options, struct rose_engine **out, struct rose_error *err)
@@ -161,11 +162,10 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     if (o.alias.count > count - server.repositories_count) return cli_usage(self, "there are more --alias than models");
     if (!o.tls_cert != !o.tls_key) return cli_usage(self, "--tls-cert and --tls-key go together");
     server_block_signals(); /* before the engines' threads, which inherit the mask */
-    struct rose_device_options d = {.kind = cli_common.device, .threads = o.null_model ? 1 : (int)cli_common.threads, .no_pin = cli_common.no_pin || o.null_model, .isa = cli_common.isa};
     enum rose_status s = ROSE_OK;
     if (cli_common.chat_template) s = cli_read(cli_common.chat_template, 4 << 20, &template, &err);
     struct rose_engine_options engine = engine_options(template.p);
-    if (s == ROSE_OK) s = rose_device_open(&d, &device, &err);
+    if (s == ROSE_OK) s = cli_device(o.null_model, &device, &err);
     server.rose_device = device;
     server.engine = &engine;
     if (s == ROSE_OK) s = open_models(device, words, count, &engine, models, &opened, &err);

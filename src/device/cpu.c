@@ -57,28 +57,6 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double cost_of(double fixed, const double per[EXTENT_COUNT], const struct extents *e)
-{
-    for (int i = 0; i < EXTENT_COUNT; i++) fixed += per[i] * e->n[i];
-    return fixed;
-}
-
-static void add_time(struct device_profile *profile, const struct program_launch *l, const struct extents *extents, double seconds)
-{
-    int i = 0;
-    while (i < profile->count && strcmp(profile->entries[i].name, l->name)) i++;
-    if (i == DEVICE_PROFILE_NAMES) return;
-    struct device_profile_entry *e = &profile->entries[i];
-    if (i == profile->count) {
-        *e = (struct device_profile_entry){.name = l->name};
-        profile->count++;
-    }
-    e->calls++;
-    e->seconds += seconds;
-    e->bytes += cost_of(l->cost.bytes, l->cost.bytes_per, extents);
-    e->ops += cost_of(l->cost.ops, l->cost.ops_per, extents);
-}
-
 struct run_arg {
     const struct queued *q;
     struct device_profile *profile;
@@ -96,7 +74,7 @@ static void run_entries(void *arg, struct worker *w)
         worker_barrier(w);
         if (!profile) continue;
         double to = now();
-        add_time(profile, l, &q->extents, to - from);
+        device_profile_add(profile, l, &q->extents, to - from);
         from = to;
     }
 }

@@ -278,6 +278,8 @@ static void cuda_close(struct device *device)
         if (alive) d->api.event_destroy(node->event);
         free(node);
     }
+    for (int i = 0; i < d->timers_count && alive; i++) d->api.event_destroy(d->timers[i]);
+    free(d->timers);
     if (alive && d->stream) d->api.stream_destroy(d->stream);
     if (d->context) d->api.context_release(d->device);
     cuda_api_unload(&d->api);

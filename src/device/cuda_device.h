@@ -21,6 +21,8 @@ struct cuda_device {
     bool debug_sync;
     struct cuda_event_node *events;
     struct cuda_module *modules;
+    cu_event *timers; /* [timers_count], with times: profiles */
+    int timers_count;
 
     /* What is in flight: launch i's name is flight[i % CUDA_FLIGHT]; launches below `landed` have run. */
     const char *flight[CUDA_FLIGHT];

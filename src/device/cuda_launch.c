@@ -140,10 +140,17 @@ enum rose_status cuda_function_occupancy(struct cuda_function *f, int threads, s
 
 /* ---- launches ---- */
 
+/* What errors call it. */
+static const char *launch_name(const struct program_launch *l)
+{
+    return l->host ? l->name : ((const struct cuda_function *)l->kernel)->name;
+}
+
 /* Everything that can be known before the first launch. */
 static enum rose_status check_launch(struct cuda_device *d, const struct program_launch *l,
                                      struct rose_error *err)
 {
+    if (l->host) return ROSE_OK;
     struct cuda_function *f = l->kernel;
     uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2];
     if (!f) return status_set(err, ROSE_UNSUPPORTED, "%s has no CUDA kernel", l->name);
@@ -185,6 +192,10 @@ static enum rose_status launch_now(struct cuda_device *d, const struct program_l
                                       .stream = d->stream,
                                       .attributes = attributes};
     void *params[1] = {(void *)(uintptr_t)l->params};
+    if (l->host) {
+        ROSE_TRY(l->host(d->stream, l->params, err));
+        return capturing ? ROSE_OK : cuda_flown(d, l->name, err);
+    }
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return ROSE_OK;
     memcpy(config.grid, grid, sizeof config.grid);
     if (l->cooperative)
@@ -284,6 +295,35 @@ static enum rose_status launch_all(struct cuda_device *d, const struct program *
     return ROSE_OK;
 }
 
+/* With a profile: one by one, an event behind each, and waited for. */
+static enum rose_status launch_profiled(struct cuda_device *d, const struct program *program, const struct extents *extents,
+                                        struct rose_error *err)
+{
+    uint32_t grid[3];
+    if (d->timers_count < program->count + 1) {
+        cu_event *more = realloc(d->timers, (size_t)(program->count + 1) * sizeof *more);
+        if (!more) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        d->timers = more;
+        for (; d->timers_count < program->count + 1; d->timers_count++)
+            ROSE_TRY(cuda_check(d, d->api.event_create(&d->timers[d->timers_count], 0), err, "cuEventCreate"));
+    }
+    ROSE_TRY(cuda_check(d, d->api.event_record(d->timers[0], d->stream), err, "cuEventRecord"));
+    for (int i = 0; i < program->count; i++) {
+        const struct program_launch *l = &program->entries[i].launch;
+        cuda_grid(l, extents, grid);
+        set_rows(l, extents);
+        ROSE_TRY(launch_now(d, l, grid, false, err));
+        ROSE_TRY(cuda_check(d, d->api.event_record(d->timers[i + 1], d->stream), err, "cuEventRecord"));
+    }
+    ROSE_TRY(cuda_check(d, d->api.stream_wait(d->stream), err, "cuStreamSynchronize"));
+    for (int i = 0; i < program->count; i++) {
+        float ms = 0;
+        ROSE_TRY(cuda_check(d, d->api.event_elapsed(&ms, d->timers[i], d->timers[i + 1]), err, "cuEventElapsedTime"));
+        device_profile_add(d->base.profile, &program->entries[i].launch, extents, ms * 1e-3);
+    }
+    return ROSE_OK;
+}
+
 /* What the callback queues becomes a graph. */
 struct capture {
     const struct program *program; /* or */
@@ -370,8 +410,8 @@ static enum rose_status launch_graph(struct cuda_device *d, cu_graph_exec exec, 
     for (int i = 0; i < program->count; i++) {
         const struct program_launch *l = &program->entries[i].launch;
         cuda_grid(l, extents, grid);
-        if (grid[0] && grid[1] && grid[2])
-            d->flight[d->launched++ % CUDA_FLIGHT] = ((const struct cuda_function *)l->kernel)->name;
+        if (l->host || (grid[0] && grid[1] && grid[2]))
+            d->flight[d->launched++ % CUDA_FLIGHT] = launch_name(l);
     }
     return ROSE_OK;
 }
@@ -393,6 +433,7 @@ enum rose_status cuda_launch_submit(struct device *device, struct program *progr
     bool have;
     ROSE_TRY(cuda_enter(d, err));
     if (!g) return status_set(err, ROSE_INTERNAL, "a program was submitted before it was finished");
+    if (d->base.profile) return launch_profiled(d, program, extents, err);
     /* A graph cannot stop after each kernel. */
     if (d->debug_sync || program->count < 2) return launch_all(d, program, extents, false, err);
     struct graph_slot *slot = find_slot(g, extents, &have);
@@ -460,7 +501,7 @@ enum rose_status cuda_bench_graph_us(struct device *device, const struct program
     if (n < 1) return status_set(err, ROSE_INVALID, "a timing of no launches");
     for (int i = 0; i < n; i++) ROSE_TRY(check_launch(d, &launches[i], err));
     for (int i = 0; i < n; i++)
-        d->flight[d->launched++ % CUDA_FLIGHT] = ((const struct cuda_function *)launches[i].kernel)->name;
+        d->flight[d->launched++ % CUDA_FLIGHT] = launch_name(&launches[i]);
     ROSE_TRY(
         bench(d, &(struct capture){.launches = launches, .grids = grids, .n = n}, warm, replays, us, err));
     d->landed = d->launched;
@@ -475,8 +516,7 @@ enum rose_status cuda_bench_program_us(struct device *device, struct program *pr
     struct cuda_device *d = (struct cuda_device *)device;
     ROSE_TRY(cuda_enter(d, err));
     for (int i = 0; i < program->count; i++)
-        d->flight[d->launched++ % CUDA_FLIGHT] =
-            ((const struct cuda_function *)program->entries[i].launch.kernel)->name;
+        d->flight[d->launched++ % CUDA_FLIGHT] = launch_name(&program->entries[i].launch);
     ROSE_TRY(bench(d, &(struct capture){.program = program, .extents = extents}, warm, replays, us, err));
     d->landed = d->launched;
     return ROSE_OK;

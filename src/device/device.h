@@ -13,6 +13,7 @@
 
 struct program;
 struct jit;
+struct cuda_blas;
 
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 
@@ -70,7 +71,8 @@ struct device {
     struct device_info info;
     struct workers *workers; /* the CPU's team; on CUDA NULL */
     struct jit *jit;         /* CUDA: what compiles its kernels; whoever opened both sets it and closes it after the device's programs */
-    struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CPU); NULL: off */
+    struct cuda_blas *blas;  /* CUDA: a library of products (cuda_blas.h), set and closed like jit; NULL: own kernels serve */
+    struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CUDA: one by one, between events); NULL: off */
 };
 
 /* Time spent in each entry of the programs that ran, added up by name (device_profile). */
@@ -135,6 +137,10 @@ static inline enum rose_status device_wait(struct device *d, struct device_event
 {
     return d->vtable->wait(d, event, err);
 }
+
+/* What a launch took, added to the entry of its name. */
+struct program_launch;
+void device_profile_add(struct device_profile *profile, const struct program_launch *launch, const struct extents *extents, double seconds);
 
 /* Constructors of the kinds, used by device_open. */
 enum rose_status device_cpu_open(const struct device_options *options, struct device **out, struct rose_error *err);

@@ -192,6 +192,22 @@ static double cost_of(double fixed, const double per[EXTENT_COUNT], const struct
     return fixed;
 }
 
+void device_profile_add(struct device_profile *profile, const struct program_launch *l, const struct extents *extents, double seconds)
+{
+    int i = 0;
+    while (i < profile->count && strcmp(profile->entries[i].name, l->name)) i++;
+    if (i == DEVICE_PROFILE_NAMES) return;
+    struct device_profile_entry *e = &profile->entries[i];
+    if (i == profile->count) {
+        *e = (struct device_profile_entry){.name = l->name};
+        profile->count++;
+    }
+    e->calls++;
+    e->seconds += seconds;
+    e->bytes += cost_of(l->cost.bytes, l->cost.bytes_per, extents);
+    e->ops += cost_of(l->cost.ops, l->cost.ops_per, extents);
+}
+
 void program_print(const struct program *p, const struct extents *extents, struct strbuf *out)
 {
     for (int i = 0; i < p->count; i++) {

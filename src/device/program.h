@@ -40,6 +40,8 @@ struct program_dim {
 };
 
 typedef void program_cpu_fn(const void *params, const struct extents *extents, struct worker *w);
+/* Queues a library's work on a CUDA stream; runs on the host at each submit, and once while a graph is captured. */
+typedef enum rose_status program_host_fn(void *stream, const void *params, struct rose_error *err);
 
 struct program_launch {
     const char *name; /* static: the op, as `rose kernels` and traces print it */
@@ -51,7 +53,8 @@ struct program_launch {
     struct program_cost cost;
     /* CPU: called by every worker; a barrier follows each entry. */
     program_cpu_fn *cpu;
-    /* CUDA: a function that jit/ gave, and its geometry. */
+    /* CUDA: a library's product (kernel and geometry are unused then), or a function that jit/ gave, and its geometry. */
+    program_host_fn *host;
     void *kernel;
     struct program_dim grid[3];
     uint32_t block[3], cluster, shared_bytes;

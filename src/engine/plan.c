@@ -3,18 +3,19 @@
 #include "ops/attention.h"
 
 enum { DEFAULT_SEQUENCES = 64, DEFAULT_WAITING = 4096, DEFAULT_STEP = 512 };
+enum { CUDA_SEQUENCES = 256, CUDA_STEP = 8192 };
 
-static void defaults(const struct model_config *c, struct engine_options *o)
+static void defaults(const struct model_config *c, bool cuda, struct engine_options *o)
 {
-    if (!o->max_sequences) o->max_sequences = DEFAULT_SEQUENCES;
+    if (!o->max_sequences) o->max_sequences = cuda ? CUDA_SEQUENCES : DEFAULT_SEQUENCES;
     if (!o->max_waiting) o->max_waiting = DEFAULT_WAITING;
-    if (!o->step_tokens) o->step_tokens = DEFAULT_STEP;
+    if (!o->step_tokens) o->step_tokens = cuda ? CUDA_STEP : DEFAULT_STEP;
     o->step_tokens = ROSE_MAX(o->step_tokens, o->max_sequences);
     /* While others decode, prefill gets a share that at most triples a step's length. */
     if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(o->step_tokens / 4, 32);
     o->prefill_tokens = ROSE_MIN(o->prefill_tokens, o->step_tokens);
     if (!o->depth) o->depth = 1;
-    if (!o->kv) o->kv = DTYPE_F16;
+    if (!o->kv) o->kv = cuda ? DTYPE_BF16 : DTYPE_F16;
     if (!o->context) o->context = c->context;
 }
 
@@ -25,7 +26,8 @@ enum rose_status engine_plan(const struct model_config *c, const struct device_i
         return status_set(err, ROSE_INVALID, "an engine limit is out of range: context %d, sequences %d (at most 4096), step tokens %d (at most 65536)", o->context,
                           o->max_sequences, o->step_tokens);
     bool asked = o->context > 0;
-    defaults(c, o);
+    bool cuda = info->kind == DEVICE_CUDA;
+    defaults(c, cuda, o);
     *p = (struct engine_plan){.page_tokens = ENGINE_PAGE_TOKENS};
     p->page_bytes = op_cache_page_bytes(o->kv, &c->heads, p->page_tokens, c->group_layers);
     if (!p->page_bytes)
@@ -33,7 +35,6 @@ enum rose_status engine_plan(const struct model_config *c, const struct device_i
     size_t block_bytes = p->page_bytes * (size_t)c->groups_count;
     /* What may be used: the free memory less the weights and a tenth for everything else. */
     size_t history = (size_t)o->max_sequences * ((size_t)o->context + 1) * 4;
-    bool cuda = info->kind == DEVICE_CUDA;
     size_t spoken = weights_bytes + (cuda ? o->reserve_bytes + history : 0);
     size_t available = info->memory_free > spoken ? (size_t)((double)(info->memory_free - spoken) * (cuda ? 0.95 : 0.9)) : 0;
     size_t limit = o->kv_bytes ? o->kv_bytes : available;

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "jit/jit.h"
 #include "ops/fetch.h"
+#include "ops/plan.h"
 #include "ops/sample.h"
 #include "ops/tokens.h"
 
@@ -183,7 +183,7 @@ static enum rose_status open_samples(struct engine *e, struct rose_error *err)
 enum rose_status programs_open(struct engine *e, struct rose_error *err)
 {
     struct programs *p = &e->programs;
-    if (on_cuda(e) && e->device->jit) ROSE_TRY(jit_compile_all(e->device->jit, err));
+    if (on_cuda(e)) ROSE_TRY(plan_compile(e->device, err));
     ROSE_TRY(open_forwards(e, err));
     ROSE_TRY(open_samples(e, err));
     if (!on_cuda(e)) return ROSE_OK;

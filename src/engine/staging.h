@@ -7,7 +7,7 @@
 #define ROSE_ENGINE_STAGING_H
 
 #include "engine/batch.h"
-#include "kernels/params/fetch.h"
+#include "ops/fetch.h"
 
 struct engine;
 struct step;

@@ -1,14 +1,12 @@
 #include "model/upload.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/params/dummy.h"
+#include "ops/dummy.h"
 #include "ops/matmul_cuda.h"
-#include "ops/plan.h"
 
 /* --- from the file -------------------------------------------------------------------------------------------------------- */
 
@@ -166,40 +164,6 @@ enum rose_status upload_weights(struct device *device, const struct upload_piece
 
 /* --- dummy weights ---------------------------------------------------------------------------------------------------------- */
 
-static float dummy_scale(const struct tensor *t) { return sqrtf(3.0f / (float)tensor_cols(t)); }
-
-static uint16_t to_bf16(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-void upload_dummy_rows(const struct tensor *source, uint64_t seed, uint16_t *out)
-{
-    size_t n = (size_t)tensor_count(source);
-    float scale = dummy_scale(source);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t z = DUMMY_START(seed, i / 4);
-        DUMMY_MIX(z);
-        out[i] = to_bf16(DUMMY_VALUE(z >> i % 4 * 16 & 0xffff, scale));
-    }
-}
-
-static enum rose_status add_dummy(struct program *program, const struct upload_piece *piece, struct rose_error *err)
-{
-    enum { THREADS = 256 };
-    struct dummy_params p = {.y = piece->memory, .n = (uint64_t)tensor_count(&piece->source), .seed = piece->seed, .scale = dummy_scale(&piece->source), .one = 1};
-    uint64_t blocks = (p.n / 8 + THREADS - 1) / THREADS, most = (uint64_t)program->device->info.units * 16;
-    struct plan plan = {.kernel = "dummy", .rows = 1, .times = (int32_t)ROSE_MAX(1, ROSE_MIN(blocks, most)), .per = 1, .block = THREADS};
-    struct program_launch l = {.name = "dummy", .layer = -1, .params = &p, .params_bytes = sizeof p};
-    if (p.n % 8) return status_set(err, ROSE_UNSUPPORTED, "dummy weights of %llu elements; their number must be a multiple of 8", (unsigned long long)p.n);
-    plan_int(&plan, "THREADS", THREADS);
-    ROSE_TRY(plan_record(&plan, program, EXTENT_ONE, offsetof(struct dummy_params, one), &l, err));
-    program_add(program, &l);
-    return ROSE_OK;
-}
-
 enum rose_status upload_dummy(struct device *device, const struct upload_piece *pieces, size_t count, struct rose_error *err)
 {
     struct program *program = NULL;
@@ -207,7 +171,7 @@ enum rose_status upload_dummy(struct device *device, const struct upload_piece *
     ROSE_TRY(program_open(device, &program, err));
     program->eager = true;
     enum rose_status s = ROSE_OK;
-    for (size_t i = 0; i < count && s == ROSE_OK; i++) s = add_dummy(program, &pieces[i], err);
+    for (size_t i = 0; i < count && s == ROSE_OK; i++) s = op_dummy(program, pieces[i].memory, &pieces[i].source, pieces[i].seed, err);
     if (s == ROSE_OK) s = program_finish(program, NULL, 0, err);
     if (s == ROSE_OK) s = device_submit(device, program, &one, err);
     if (s == ROSE_OK) s = device_wait(device, NULL, err);

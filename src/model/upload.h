@@ -15,11 +15,8 @@ struct upload_piece {
 enum rose_status upload_weights(struct device *device, const struct upload_piece *pieces, size_t count, model_progress_fn *progress, void *user,
                                 struct rose_error *err);
 
-/* Random weights by a kernel, uniform within sqrt(3 / k): a product of normalised rows has variance one. */
+/* Random weights, made there (ops/dummy.h). */
 enum rose_status upload_dummy(struct device *device, const struct upload_piece *pieces, size_t count, struct rose_error *err);
-/* The same values on the host, bf16 [rows, k]. */
-void upload_dummy_rows(const struct tensor *source, uint64_t seed, uint16_t *out);
-
 /* Every float vector of the model (norm weights, biases, frequencies) moves to the device, its pointer with it. */
 enum rose_status upload_vectors(struct model *model, struct model_layer *top, struct rose_error *err);
 

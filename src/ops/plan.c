@@ -155,6 +155,12 @@ enum rose_status plan_record(const struct plan *p, struct program *program, enum
     return ROSE_OK;
 }
 
+enum rose_status plan_compile(struct device *device, struct rose_error *err)
+{
+    if (!device->jit) return status_set(err, ROSE_UNSUPPORTED, "nothing compiles kernels for %s", device->info.name);
+    return jit_compile_all(device->jit, err);
+}
+
 int64_t plan_rows(const struct program *program, enum extent rows)
 {
     int64_t n = program->expect.n[rows];

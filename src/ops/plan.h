@@ -65,6 +65,8 @@ enum rose_status plan_launch(const struct plan *plan, struct jit *jit, struct de
  * that takes the rows. */
 enum rose_status plan_record(const struct plan *plan, struct program *program, enum extent rows,
                              size_t rows_param, struct program_launch *out, struct rose_error *err);
+/* Compile what drafts (program.draft) requested, in parallel. */
+enum rose_status plan_compile(struct device *device, struct rose_error *err);
 /* Rows that a program's plans are made for. */
 int64_t plan_rows(const struct program *program, enum extent rows);
 

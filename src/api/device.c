@@ -1,0 +1,155 @@
+/* rose_device: which device, and what compiles its kernels. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/internal.h"
+#include "base/file.h"
+#include "base/option.h"
+#include "jit/jit.h"
+#include "ops/isa.h"
+
+static void say(const struct rose_device_options *o, enum rose_message_level level, const char *line)
+{
+    if (o->message) o->message(o->message_user, level, line);
+}
+
+static void on_jit_message(void *user, const char *line)
+{
+    struct rose_device *d = user;
+    if (d->message) d->message(d->message_user, ROSE_MESSAGE_INFO, line);
+}
+
+/* One call at a time; the engine that is being opened shows it. */
+static void on_jit_progress(void *user, const struct jit_progress *p)
+{
+    struct rose_device *d = user;
+    const struct rose_engine_options *o = d->opening;
+    if (o && o->progress) o->progress(o->progress_user, "compiling kernels", (size_t)p->done, (size_t)p->total);
+}
+
+/* $XDG_CACHE_HOME/rose or $HOME/.cache/rose; NULL: compiled kernels live in memory only. */
+static const char *cache_dir(struct arena *a)
+{
+    const char *cache = option_env("XDG_CACHE_HOME"), *home = option_env("HOME");
+    if (cache) return file_join(a, cache, "rose");
+    return home ? file_join(a, home, ".cache/rose") : NULL;
+}
+
+static enum rose_status open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err)
+{
+    struct arena a;
+    arena_init(&a, 0);
+    const char *home = option_env("CUDA_HOME");
+    struct jit_options options = {.cache_dir = o->cache_dir ? o->cache_dir : cache_dir(&a), .nvrtc_path = o->nvrtc, .cuda_home = home ? home : option_env("CUDA_PATH"),
+                                  .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME"), .message = on_jit_message, .progress = on_jit_progress, .user = d};
+    enum rose_status s = jit_open(&options, &d->jit, err);
+    arena_free(&a);
+    d->device->jit = d->jit;
+    return s;
+}
+
+static enum rose_status open_cuda(struct rose_device *d, const struct rose_device_options *o, int index, struct rose_error *err)
+{
+    struct device_options options = {.kind = DEVICE_CUDA, .index = index, .debug_sync = o->debug_sync, .driver = o->driver};
+    ROSE_TRY(device_open(&options, &d->device, err));
+    ROSE_TRY(open_jit(d, o, err));
+    snprintf(d->name, sizeof d->name, "%.90s, %s", d->device->info.name, d->device->info.arch);
+    return ROSE_OK;
+}
+
+static enum rose_status open_cpu(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err)
+{
+    struct device_options options = {.kind = DEVICE_CPU, .threads = o->threads, .pin = !o->no_pin};
+    ROSE_TRY(device_open(&options, &d->device, err));
+    snprintf(d->name, sizeof d->name, "%.90s, %d threads, %s", d->device->info.name, d->device->info.units, op_isa_name());
+    return ROSE_OK;
+}
+
+static void close_parts(struct rose_device *d)
+{
+    if (d->device) {
+        free(d->device->profile);
+        device_close(d->device);
+    }
+    jit_close(d->jit);
+    d->device = NULL;
+    d->jit = NULL;
+}
+
+/* The first GPU, if it and a compiler for its kernels are there. */
+static bool try_cuda(struct rose_device *d, const struct rose_device_options *o)
+{
+    struct rose_error err = {0};
+    struct strbuf compiler = {0}, line = {.limit = 1500};
+    bool ok = open_cuda(d, o, 0, &err) == ROSE_OK;
+    if (!ok) strbuf_printf(&line, "no GPU is used: %s", err.message);
+    if (ok) {
+        jit_print_compiler(d->jit, &compiler);
+        ok = compiler.p && strncmp(compiler.p, "none", 4);
+        if (!ok) strbuf_printf(&line, "%s is not used: no NVRTC to compile its kernels (%s)", d->device->info.name, compiler.p ? compiler.p : "?");
+    }
+    if (line.p) say(o, ROSE_MESSAGE_DEBUG, line.p);
+    if (!ok) close_parts(d);
+    strbuf_free(&compiler);
+    strbuf_free(&line);
+    return ok;
+}
+
+enum rose_status rose_device_open(const struct rose_device_options *o, struct rose_device **out, struct rose_error *err)
+{
+    const char *kind = o->kind ? o->kind : "auto";
+    int64_t index = 0;
+    bool cuda = !strncmp(kind, "cuda", 4) && (!kind[4] || kind[4] == ':'), automatic = !strcmp(kind, "auto");
+    if (cuda && kind[4] == ':' && (!str_to_i64(str_of(kind + 5), &index) || index < 0 || index > 1023))
+        return status_set(err, ROSE_INVALID, "device \"%s\": write cuda or cuda:0", kind);
+    if (!cuda && !automatic && strcmp(kind, "cpu")) return status_set(err, ROSE_INVALID, "device \"%s\" is none of auto, cpu, cuda, cuda:N", kind);
+    ROSE_TRY(op_isa_select(o->isa, err));
+    struct rose_device *d = calloc(1, sizeof *d);
+    if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    d->message = o->message;
+    d->message_user = o->message_user;
+    enum rose_status s = ROSE_OK;
+    if (cuda) s = open_cuda(d, o, (int)index, err);
+    else if (!automatic || !try_cuda(d, o)) s = open_cpu(d, o, err);
+    if (s != ROSE_OK) {
+        close_parts(d);
+        free(d);
+        return s;
+    }
+    if (automatic && d->jit) say(o, ROSE_MESSAGE_INFO, d->name);
+    *out = d;
+    return ROSE_OK;
+}
+
+void rose_device_close(struct rose_device *d)
+{
+    if (!d) return;
+    close_parts(d);
+    free(d);
+}
+
+void device_say(const struct rose_device *d, enum rose_message_level level, const char *line)
+{
+    if (d->message) d->message(d->message_user, level, line);
+}
+
+enum rose_status rose_device_profile(struct rose_device *d, bool on, struct rose_error *err)
+{
+    free(d->device->profile);
+    d->device->profile = on ? calloc(1, sizeof *d->device->profile) : NULL;
+    return on && !d->device->profile ? status_set(err, ROSE_NO_MEMORY, "out of memory") : ROSE_OK;
+}
+
+size_t rose_device_profile_read(const struct rose_device *d, struct rose_profile_entry *entries, size_t n)
+{
+    const struct device_profile *p = d->device->profile;
+    size_t count = p ? ROSE_MIN((size_t)p->count, n) : 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct device_profile_entry *e = &p->entries[i];
+        entries[i] = (struct rose_profile_entry){e->name, e->calls, e->seconds, e->bytes, e->ops};
+    }
+    return count;
+}
+
+const char *rose_device_name(const struct rose_device *d) { return d->name; }
