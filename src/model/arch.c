@@ -83,8 +83,7 @@ static enum rose_status gemma_scales(const struct json *j, struct model_config *
     c->embedding_scale = sqrtf((float)c->hidden);
     struct str act = json_str(json_get(j, "hidden_activation"), ""); /* "hidden_act" of old files means nothing */
     if (!act.n) c->activation = c->arch->activation;
-    if (json_bool(json_get(j, "use_bidirectional_attention"), false))
-        return status_set(err, ROSE_UNSUPPORTED, "config.json: \"use_bidirectional_attention\" makes this an encoder, which cannot generate text");
+    c->bidirectional = json_bool(json_get(j, "use_bidirectional_attention"), false); /* EmbeddingGemma */
     bool gemma2 = str_is(str_of(c->arch->name), "gemma2");
     /* Absent means the class's default, null means none. */
     const struct json *attention = json_get(j, "attn_logit_softcapping"), *final = json_get(j, "final_logit_softcapping");
@@ -232,20 +231,30 @@ static const struct arch rows[] = {
      .windows = ARCH_WINDOWS_TYPES, .kv_heads = 4, .theta = 2e6, .tied = true, .from_json = smollm3_json, .from_gguf = smollm3_gguf},
 };
 
-const struct arch *arch_at(int i) { return i >= 0 && i < (int)ROSE_COUNT(rows) ? &rows[i] : NULL; }
+const struct arch *arch_at(int i)
+{
+    int encoders = 0;
+    while (arch_encoders[encoders].name) encoders++;
+    if (i < 0 || i >= (int)ROSE_COUNT(rows) + encoders) return NULL;
+    return i < (int)ROSE_COUNT(rows) ? &rows[i] : &arch_encoders[i - (int)ROSE_COUNT(rows)];
+}
 
 const struct arch *arch_find(struct str model_type)
 {
-    for (size_t i = 0; i < ROSE_COUNT(rows); i++)
-        if (str_is(model_type, rows[i].name)) return &rows[i];
+    const struct arch *a;
+    for (int i = 0; (a = arch_at(i)); i++)
+        if (str_is(model_type, a->name)) return a;
     return NULL;
 }
 
 /* Mistral and Mixtral call themselves llama in GGUF: their tensors bind alike. */
 const struct arch *arch_find_gguf(struct str architecture)
 {
-    for (size_t i = 0; i < ROSE_COUNT(rows); i++)
-        if (rows[i].gguf && str_is(architecture, rows[i].gguf)) return &rows[i];
+    const struct arch *a;
+    for (int i = 0; (a = arch_at(i)); i++) {
+        if (a->gguf && str_is(architecture, a->gguf)) return a;
+        if (a->older && a->older->gguf && str_is(architecture, a->older->gguf)) return a->older;
+    }
     return NULL;
 }
 
@@ -253,8 +262,9 @@ void arch_list(char *out, size_t bytes)
 {
     size_t n = 0;
     out[0] = '\0';
-    for (size_t i = 0; i < ROSE_COUNT(rows) && n < bytes; i++) {
-        int put = snprintf(out + n, bytes - n, "%s%s", i ? ", " : "", rows[i].name);
+    const struct arch *a;
+    for (int i = 0; (a = arch_at(i)) && n < bytes; i++) {
+        int put = snprintf(out + n, bytes - n, "%s%s", i ? ", " : "", a->name);
         if (put < 0) return;
         n += (size_t)put;
     }

@@ -14,8 +14,21 @@ enum slot {
     SLOT_ROPE_FREQS,
     SLOT_ROPE_SHORT,
     SLOT_ROPE_LONG,
+    SLOT_POSITIONS,
+    SLOT_TYPES,
+    SLOT_EMBED_NORM,
+    SLOT_EMBED_NORM_BIAS,
+    SLOT_FINAL_NORM_BIAS,
+    SLOT_RELATIVE,
+    SLOT_HEAD_DENSE,
+    SLOT_HEAD_DENSE_BIAS,
+    SLOT_HEAD_NORM,
+    SLOT_HEAD_NORM_BIAS,
+    SLOT_HEAD_OUT,
+    SLOT_HEAD_OUT_BIAS,
     /* of a layer */
     SLOT_ATTN_NORM,
+    SLOT_ATTN_NORM_BIAS,
     SLOT_Q,
     SLOT_K,
     SLOT_V,
@@ -29,15 +42,19 @@ enum slot {
     SLOT_O,
     SLOT_O_BIAS,
     SLOT_POST_ATTN_NORM,
+    SLOT_POST_ATTN_NORM_BIAS,
     SLOT_FFN_NORM,
+    SLOT_FFN_NORM_BIAS,
     SLOT_GATE,
     SLOT_UP,
     SLOT_GATE_UP,
     SLOT_DOWN,
     SLOT_GATE_BIAS,
     SLOT_UP_BIAS,
+    SLOT_GATE_UP_BIAS,
     SLOT_DOWN_BIAS,
     SLOT_POST_FFN_NORM,
+    SLOT_POST_FFN_NORM_BIAS,
     SLOT_ROUTER,
     SLOT_EXPERT_GATE,
     SLOT_EXPERT_UP,
@@ -68,6 +85,13 @@ enum dim {
     DIM_SHARED_FFN,
     DIM_ROPE, /* rotary_dim / 2 */
     DIM_ONE,
+    DIM_POSITIONS,
+    DIM_TYPES,
+    DIM_BUCKETS,
+    DIM_HEADS,
+    DIM_LABELS,
+    DIM_INNER, /* rows of the layer before a classifier's output */
+    DIM_INNER_OUT, /* columns of that output: DIM_INNER, or the hidden size without one */
 };
 
 /* How a tensor-parallel rank takes its part. */
@@ -88,9 +112,22 @@ enum need {
     NEED_SHARED,
     NEED_SHARED_GATE,
     NEED_OPTIONAL, /* taken when the file has it */
+    NEED_POSITIONS,
+    NEED_TYPES,
+    NEED_NORM_BIAS,
+    NEED_INNER_NORM, /* pre-norm, but not of a first layer that has none */
+    NEED_INNER_NORM_BIAS,
+    NEED_GATED,
+    NEED_HEAD_OUT,
+    NEED_HEAD_OUT_OPTIONAL,
+    NEED_HEAD_DENSE_OPTIONAL,
+    NEED_HEAD_DENSE,
+    NEED_HEAD_NORM,
+    NEED_HEAD_NORM_BIAS,
 };
 
-/* One tensor: %d in a name is the layer, a second %d the expert. NULL: this format does not have it. */
+/* One tensor: %d in a name is the layer, a second %d the expert. NULL: this format does not have it. "model." at the start of a Hugging
+ * Face name stands for the prefix that arch.prefix names, which files of the bare model (BertModel, Qwen3Model) leave out. */
 struct slot_row {
     enum slot slot;
     const char *hf, *gguf;
@@ -107,11 +144,21 @@ enum arch_windows {
     ARCH_WINDOWS_TYPES, /* layer_types names them, without it the row's own rule */
 };
 
+enum arch_inner { ARCH_INNER_NONE, ARCH_INNER_TANH, ARCH_INNER_RELU, ARCH_INNER_GELU_NORM };
+
 struct arch {
     const char *name;               /* Hugging Face model_type */
     const char *gguf;               /* general.architecture, NULL: not in GGUF */
     const char *hf_class;           /* for people */
     const struct slot_row *extra;   /* rows that replace (same slot) or add to the family's, ended by slot == SLOT_COUNT */
+    const struct slot_row *family;  /* the rows beneath extra; NULL: the Llama family's */
+    const char *prefix;             /* "bert.": what "model." in names stands for; NULL: "model." */
+    const struct arch *older;       /* the same architecture as earlier files name its tensors, taken where the file has older_tensor */
+    const char *older_tensor;
+    const char *const (*aliases)[2]; /* {key as the shared reader calls it, key in this config.json}, ended by NULL */
+    bool encoder;                   /* bidirectional, never generates */
+    enum arch_inner inner;          /* what stands before the output of a sequence classifier */
+    bool token_inner;               /* of a token classifier too */
     bool fused_qkv, fused_gate_up;  /* one tensor in the file (both formats) */
     bool gguf_pairs;                /* GGUF conversion permuted q and k: rotary pairs lie side by side */
     enum model_norms norms;
@@ -126,11 +173,14 @@ struct arch {
     int32_t head_dim, kv_heads, window, original_context;
     bool tied;
     const char *ignore;             /* tensor name prefix that may be present and unused, NULL */
+    const struct slot_row *token_head; /* encoders: rows of a token classifier's output where they differ from the sequence classifier's */
     /* What the config says in this architecture's own words. NULL: nothing more. */
     enum rose_status (*from_json)(struct arena *arena, const struct json *config, struct model_config *out, struct rose_error *err);
     enum rose_status (*from_gguf)(struct arena *arena, struct weights *weights, struct model_config *out, struct rose_error *err);
 };
 
+/* Rows of arch_encoder.c, ended by a NULL name. */
+extern const struct arch arch_encoders[];
 const struct arch *arch_find(struct str model_type);
 const struct arch *arch_find_gguf(struct str architecture);
 /* The i-th row, NULL behind the last. */

@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "model/head.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
 #include "ops/moe.h"
@@ -38,6 +39,7 @@ enum model_norms {
     MODEL_NORM_PRE,      /* h += f(norm(h)): Llama */
     MODEL_NORM_POST,     /* h += norm(f(h)): OLMo 2 */
     MODEL_NORM_SANDWICH, /* h += norm(f(norm(h))): Gemma 2 and 3 */
+    MODEL_NORM_BEHIND,   /* h = norm(h + f(h)): BERT */
 };
 
 enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_FULL };
@@ -64,6 +66,17 @@ struct model_config {
     enum model_qk_norm qk_norm;
     bool qkv_bias, o_bias, mlp_bias;
     bool tied;            /* the token table is the output matrix */
+    /* Encoders, and decoders that embed or classify: attention over the step's own rows, no cache. */
+    bool own_rows, causal; /* causal: each row sees those before it */
+    bool bidirectional;    /* what the config says of a decoder: it cannot generate */
+    bool plain_mlp;        /* down(activation(up(x))), no gate */
+    bool norm_bias;        /* norms have biases */
+    bool embed_norm;       /* a norm behind the embeddings */
+    bool first_norm_absent, final_norm_absent; /* layer 0's attention norm; the norm behind the last layer */
+    int32_t positions, position_offset; /* rows of the learned position table, 0: none; the first position's row */
+    int32_t types;         /* rows of the token type table, 0: none */
+    int32_t relative_buckets; /* buckets of T5's relative attention bias (Raffel et al. 2020), shared by the layers; 0: none */
+    struct model_head head;
     enum op_rope_kind rope_pairs;
     int32_t ropes_count;
     struct rope_config ropes[MODEL_MAX_ROPES];

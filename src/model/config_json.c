@@ -1,6 +1,7 @@
 /* config.json of a Hugging Face directory to model_config: the habits all architectures share, then the row's own words. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/arch.h"
 #include "model/config_util.h"
@@ -160,16 +161,45 @@ static enum rose_status read_windows(const struct json *j, struct model_config *
     return ROSE_OK;
 }
 
+/* The config with its own words for keys that the shared reader knows by another name; a key that is there keeps its place. */
+static enum rose_status with_aliases(struct arena *arena, const struct json *config, const char *const (*aliases)[2], const struct json **out, struct rose_error *err)
+{
+    size_t more = 0;
+    while (aliases[more][0]) more++;
+    struct json *j = ARENA_NEW(arena, struct json);
+    struct json_member *members = ARENA_ARRAY(arena, struct json_member, config->count + more);
+    if (!j || !members) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (config->count) memcpy(members, config->members, config->count * sizeof *members);
+    *j = *config;
+    j->members = members;
+    for (size_t i = 0; i < more; i++) {
+        const struct json *v = json_get(config, aliases[i][1]);
+        if (!json_is_null(v) && json_is_null(json_get(config, aliases[i][0]))) members[j->count++] = (struct json_member){str_of(aliases[i][0]), *v};
+    }
+    *out = j;
+    return ROSE_OK;
+}
+
+/* Model types that are known and not there. */
+static const char *known_missing(struct str type)
+{
+    if (str_is(type, "deberta") || str_is(type, "deberta-v2")) return "DeBERTa's disentangled attention is not supported yet";
+    if (str_is(type, "t5") || str_is(type, "mt5") || str_is(type, "bart")) return "encoder-decoder models are not supported";
+    return NULL;
+}
+
 enum rose_status config_from_json(struct arena *arena, const char *file, const struct json *j, struct model_config *c, struct rose_error *err)
 {
     *c = (struct model_config){.embedding_scale = 1, .residual_scale = 1, .logits_scale = 1, .experts_scale = 1, .bos = -1, .pad = -1};
     struct str type = json_str(json_get(j, "model_type"), "");
     c->arch = arch_find(type);
+    if (!c->arch && known_missing(type)) return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\": %s", file, STR_ARG(type), known_missing(type));
     if (!c->arch) {
         char list[512];
         arch_list(list, sizeof list);
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(type), list);
     }
+    if (c->arch->aliases) ROSE_TRY(with_aliases(arena, j, c->arch->aliases, &j, err));
     ROSE_TRY(read_sizes(j, c, err));
     c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);
     if (!c->layer) return status_set(err, ROSE_NO_MEMORY, "out of memory");

@@ -9,47 +9,30 @@
 
 #include "base/str.h"
 #include "model/upload.h"
+#include "ops/dummy.h"
 #include "ops/matmul_cuda.h"
-#include "weights/bind.h"
+#include "model/loader.h"
+#include "model/slots.h"
 #include "weights/gguf.h"
 
-struct loader {
-    struct model *m;
-    struct bind *bind;
-    const struct arch *arch;
-    bool gguf, dummy;
-    uint64_t seed;
-    struct rose_error *err;
-    /* matrices in the order they will be packed */
-    struct item {
-        struct tensor source;
-        struct op_weight *target;
-        const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
-        size_t bytes;
-    } *items;
-    size_t count, capacity;
-    model_progress_fn *progress;
-    void *user;
-};
+enum rose_status loader_no_memory(struct loader *l) { return status_set(l->err, ROSE_NO_MEMORY, "out of memory while loading the model"); }
 
-static enum rose_status no_memory(struct loader *l) { return status_set(l->err, ROSE_NO_MEMORY, "out of memory while loading the model"); }
-
-static enum rose_status add_item(struct loader *l, struct tensor source, struct op_weight *target, const struct weights_tensor *release)
+enum rose_status loader_add(struct loader *l, struct tensor source, struct op_weight *target, const struct weights *weights, const struct weights_tensor *release)
 {
     if (l->count == l->capacity) {
         size_t cap = l->capacity ? l->capacity * 2 : 256;
-        struct item *more = realloc(l->items, cap * sizeof *more);
-        if (!more) return no_memory(l);
+        struct loader_item *more = realloc(l->items, cap * sizeof *more);
+        if (!more) return loader_no_memory(l);
         l->items = more;
         l->capacity = cap;
     }
-    l->items[l->count++] = (struct item){source, target, release, 0};
+    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
 
 /* Rows [begin, begin + rows) of a matrix. */
-static struct tensor rows_of(const struct tensor *t, int64_t begin, int64_t rows)
+struct tensor loader_rows(const struct tensor *t, int64_t begin, int64_t rows)
 {
     struct tensor v = {t->dtype, 2, {rows, tensor_cols(t)}, NULL};
     if (t->data) v.data = (const char *)t->data + (size_t)begin * dtype_row_bytes(t->dtype, (size_t)v.shape[1]);
@@ -57,11 +40,11 @@ static struct tensor rows_of(const struct tensor *t, int64_t begin, int64_t rows
 }
 
 /* Norms, biases and factors become float32 in the arena. */
-static enum rose_status vector(struct loader *l, const struct tensor *t, const float **out)
+enum rose_status loader_vector(struct loader *l, const struct tensor *t, const float **out)
 {
     size_t n = (size_t)tensor_count(t);
     float *v = ARENA_ARRAY(&l->m->arena, float, n);
-    if (!v) return no_memory(l);
+    if (!v) return loader_no_memory(l);
     if (t->data) dtype_decode(t->dtype, t->data, v, n);
     l->m->parameters += (int64_t)n;
     *out = v;
@@ -74,20 +57,20 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
     const struct model_config *c = &l->m->config;
     int64_t q = arch_dim(c, DIM_Q), kv = arch_dim(c, DIM_KV);
     if (slot == SLOT_QKV) {
-        ROSE_TRY(add_item(l, rows_of(t, 0, q), &layer->weight[SLOT_Q], NULL));
-        ROSE_TRY(add_item(l, rows_of(t, q, kv), &layer->weight[SLOT_K], NULL));
-        return add_item(l, rows_of(t, q + kv, kv), &layer->weight[SLOT_V], file);
+        ROSE_TRY(loader_add(l, loader_rows(t, 0, q), &layer->weight[SLOT_Q], l->m->weights, NULL));
+        ROSE_TRY(loader_add(l, loader_rows(t, q, kv), &layer->weight[SLOT_K], l->m->weights, NULL));
+        return loader_add(l, loader_rows(t, q + kv, kv), &layer->weight[SLOT_V], l->m->weights, file);
     }
     if (slot == SLOT_GATE_UP) {
-        ROSE_TRY(add_item(l, rows_of(t, 0, c->intermediate), &layer->weight[SLOT_GATE], NULL));
-        return add_item(l, rows_of(t, c->intermediate, c->intermediate), &layer->weight[SLOT_UP], file);
+        ROSE_TRY(loader_add(l, loader_rows(t, 0, c->intermediate), &layer->weight[SLOT_GATE], l->m->weights, NULL));
+        return loader_add(l, loader_rows(t, c->intermediate, c->intermediate), &layer->weight[SLOT_UP], l->m->weights, file);
     }
-    return add_item(l, *t, &layer->weight[slot], file);
+    return loader_add(l, *t, &layer->weight[slot], l->m->weights, file);
 }
 
 static bool is_norm(enum slot s)
 {
-    return s == SLOT_FINAL_NORM || s == SLOT_ATTN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM || s == SLOT_POST_ATTN_NORM || s == SLOT_FFN_NORM || s == SLOT_POST_FFN_NORM;
+    return s == SLOT_EMBED_NORM || s == SLOT_FINAL_NORM || s == SLOT_ATTN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM || s == SLOT_POST_ATTN_NORM || s == SLOT_FFN_NORM || s == SLOT_POST_FFN_NORM;
 }
 
 /* A dummy norm multiplies by one. */
@@ -100,7 +83,12 @@ static enum rose_status split_vector(struct loader *l, struct model_layer *layer
 {
     const struct model_config *c = &l->m->config;
     const float *v = NULL;
-    ROSE_TRY(vector(l, t, &v));
+    ROSE_TRY(loader_vector(l, t, &v));
+    if (slot == SLOT_GATE_UP_BIAS) {
+        layer->vector[SLOT_GATE_BIAS] = v;
+        layer->vector[SLOT_UP_BIAS] = v + c->intermediate;
+        return ROSE_OK;
+    }
     if (l->dummy && is_norm(slot)) fill_ones(l, (float *)(uintptr_t)v, tensor_count(t));
     if (slot != SLOT_QKV_BIAS) {
         layer->vector[slot] = v;
@@ -110,6 +98,27 @@ static enum rose_status split_vector(struct loader *l, struct model_layer *layer
     layer->vector[SLOT_K_BIAS] = v + arch_dim(c, DIM_Q);
     layer->vector[SLOT_V_BIAS] = v + arch_dim(c, DIM_Q) + arch_dim(c, DIM_KV);
     return ROSE_OK;
+}
+
+/* Old BERT files call a norm's weight gamma and its bias beta. */
+static void old_norm_name(struct loader *l, char *name, size_t bytes)
+{
+    struct str s = str_of(name);
+    bool weight = str_ends(s, STR(".LayerNorm.weight"));
+    if (l->gguf || l->dummy || (!weight && !str_ends(s, STR(".LayerNorm.bias"))) || weights_find(l->m->weights, name)) return;
+    char old[256];
+    snprintf(old, sizeof old, "%.*s%s", (int)(s.n - (weight ? 6 : 4)), name, weight ? "gamma" : "beta");
+    if (weights_find(l->m->weights, old)) snprintf(name, bytes, "%s", old);
+}
+
+/* A slot's name in this file: its layer, and the prefix that "model." stands for. */
+static void name_slot(struct loader *l, const char *pattern, int index, char *name, size_t bytes)
+{
+    char rest[256];
+    bool backbone = !l->gguf && l->prefix && !strncmp(pattern, "model.", 6);
+    snprintf(rest, sizeof rest, backbone ? pattern + 6 : pattern, index);
+    snprintf(name, bytes, "%s%s", backbone ? l->prefix : "", rest);
+    old_norm_name(l, name, bytes);
 }
 
 static bool want(struct loader *l, const char *name, int ndim, const int64_t *shape, int flags, struct tensor *t)
@@ -127,17 +136,17 @@ static enum rose_status experts(struct loader *l, struct model_layer *layer, int
     char name[256];
     struct tensor t;
     layer->experts[which] = ARENA_ARRAY(&l->m->arena, struct op_weight, (size_t)c->experts);
-    if (!layer->experts[which]) return no_memory(l);
+    if (!layer->experts[which]) return loader_no_memory(l);
     if (l->gguf) {
         snprintf(name, sizeof name, row->gguf, index);
         if (!want(l, name, 3, (int64_t[]){c->experts, n, k}, BIND_ANY, &t)) return ROSE_OK;
         for (int32_t e = 0; e < c->experts; e++)
-            ROSE_TRY(add_item(l, rows_of(&t, e * n, n), &layer->experts[which][e], e + 1 == c->experts ? weights_find(l->m->weights, name) : NULL));
+            ROSE_TRY(loader_add(l, loader_rows(&t, e * n, n), &layer->experts[which][e], l->m->weights, e + 1 == c->experts ? weights_find(l->m->weights, name) : NULL));
         return ROSE_OK;
     }
     for (int32_t e = 0; e < c->experts; e++) {
-        snprintf(name, sizeof name, row->hf, index, e);
-        if (want(l, name, 2, (int64_t[]){n, k}, BIND_ANY, &t)) ROSE_TRY(add_item(l, t, &layer->experts[which][e], weights_find(l->m->weights, name)));
+        snprintf(name, sizeof name, l->prefix && !*l->prefix ? row->hf + 6 : row->hf, index, e);
+        if (want(l, name, 2, (int64_t[]){n, k}, BIND_ANY, &t)) ROSE_TRY(loader_add(l, t, &layer->experts[which][e], l->m->weights, weights_find(l->m->weights, name)));
     }
     return ROSE_OK;
 }
@@ -145,14 +154,16 @@ static enum rose_status experts(struct loader *l, struct model_layer *layer, int
 static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, enum slot slot, int index)
 {
     const struct model_config *c = &l->m->config;
-    const struct slot_row *row = arch_slot(l->arch, slot);
+    const struct slot_row *row = c->head.task == MODEL_CLASSIFY_TOKENS ? slot_find(l->arch->token_head, slot) : NULL;
+    if (!row) row = arch_slot(l->arch, slot);
     const char *pattern = row ? l->gguf ? row->gguf : row->hf : NULL;
     if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->arch->fused_qkv, l->arch->fused_gate_up)) return ROSE_OK;
     if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) return experts(l, layer, slot - SLOT_EXPERT_GATE, row, index);
     char name[256];
-    snprintf(name, sizeof name, pattern, index);
+    name_slot(l, pattern, index, name, sizeof name);
     int64_t out = arch_dim(c, row->out), in = arch_dim(c, row->in);
-    int flags = row->need == NEED_OPTIONAL ? BIND_OPTIONAL : BIND_ANY;
+    bool optional = row->need == NEED_OPTIONAL || row->need == NEED_HEAD_OUT_OPTIONAL || row->need == NEED_HEAD_DENSE_OPTIONAL;
+    int flags = optional ? BIND_OPTIONAL : BIND_ANY;
     struct tensor t;
     if (row->in == DIM_NONE) {
         if (!want(l, name, 1, &out, flags | BIND_PLAIN, &t)) return ROSE_OK;
@@ -175,6 +186,9 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
         snprintf(pattern, sizeof pattern, "*%s*", l->arch->ignore);
         bind_ignore(l->bind, pattern);
     }
+    static const char *const unused[] = {"lm_head.*", "cls.*", "*pooler.*", "*position_ids", "*rotary_emb.inv_freq", "vocab_*", "classifier.*", "score.*", "head.*",
+                                         "decoder.*", "output.weight"};
+    for (size_t i = 0; m->config.own_rows && i < ROSE_COUNT(unused); i++) bind_ignore(l->bind, unused[i]); /* heads of other tasks */
     if (m->config.tied) bind_ignore(l->bind, l->gguf ? "output.weight" : "lm_head.weight"); /* a second copy of the table */
     struct bind *b = l->bind;
     l->bind = NULL;
@@ -203,11 +217,11 @@ static enum rose_status pack_cuda(struct loader *l)
 {
     struct model *m = l->m;
     struct upload_piece *pieces = calloc(l->count + 1, sizeof *pieces);
-    if (!pieces) return no_memory(l);
+    if (!pieces) return loader_no_memory(l);
     enum rose_status s = ROSE_OK;
     size_t at = 0;
     for (size_t i = 0; i < l->count && s == ROSE_OK; i++) {
-        struct item *it = &l->items[i];
+        struct loader_item *it = &l->items[i];
         pieces[i] = (struct upload_piece){it->source, (char *)m->memory + at, l->seed + i};
         s = matmul_cuda_weight(&it->source, pieces[i].memory, it->target, l->err);
         at += it->bytes;
@@ -226,12 +240,12 @@ static enum rose_status pack_cuda(struct loader *l)
 }
 
 /* A dummy's values where the CPU wants them: made on the host, packed like any other. */
-static enum rose_status pack_dummy(struct loader *l, struct item *it, uint64_t seed, void *place)
+static enum rose_status pack_dummy(struct loader *l, struct loader_item *it, uint64_t seed, void *place)
 {
     uint16_t *rows = malloc((size_t)tensor_count(&it->source) * 2);
-    if (!rows) return no_memory(l);
+    if (!rows) return loader_no_memory(l);
     struct tensor t = it->source;
-    upload_dummy_rows(&t, seed, rows);
+    op_dummy_rows(&t, seed, rows);
     t.data = rows;
     enum rose_status s = op_weight_pack(l->m->device, &t, place, it->target, l->err);
     free(rows);
@@ -254,11 +268,11 @@ static enum rose_status pack_all(struct loader *l)
     if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {
-        struct item *it = &l->items[i];
+        struct loader_item *it = &l->items[i];
         void *place = it->bytes ? (char *)m->memory + done : NULL;
         if (l->dummy) ROSE_TRY(pack_dummy(l, it, l->seed + i, place));
         else ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
-        if (it->bytes && it->release) weights_release(m->weights, it->release);
+        if (it->bytes && it->release) weights_release(it->weights, it->release);
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);
     }
@@ -302,21 +316,39 @@ static enum rose_status check_experts(struct loader *l)
                       c->layers, wanted, there);
 }
 
+/* Files of the bare model (BertModel, Qwen3Model) leave the prefix out; others spell the backbone's name. */
+static void find_prefix(struct loader *l)
+{
+    const struct slot_row *embed = arch_slot(l->arch, SLOT_EMBED);
+    char name[256];
+    if (l->arch->older && (weights_find(l->m->weights, l->arch->older_tensor) ||
+                           (snprintf(name, sizeof name, "%s%s", l->arch->older->prefix, l->arch->older_tensor) > 0 && weights_find(l->m->weights, name))))
+        l->arch = l->m->config.arch = l->arch->older;
+    l->prefix = l->arch->prefix ? l->arch->prefix : "model.";
+    snprintf(name, sizeof name, "%s%s", l->prefix, embed->hf + 6);
+    if (!weights_find(l->m->weights, name) && weights_find(l->m->weights, embed->hf + 6)) l->prefix = "";
+}
+
 static enum rose_status load(struct loader *l)
 {
     struct model *m = l->m;
     ROSE_TRY(config_read(&m->arena, m->weights, &m->config, l->err));
+    ROSE_TRY(head_read(&m->arena, m->weights, &l->wish, &m->config, l->err));
     l->arch = m->config.arch;
     l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
-    if (!l->gguf && !l->dummy) untie(m);
+    if (!l->gguf && !l->dummy) find_prefix(l);
+    if (!l->gguf && !l->dummy && m->config.head.task != MODEL_EMBED) untie(m);
     if (!l->dummy) ROSE_TRY(check_experts(l));
     m->layers = ARENA_ARRAY(&m->arena, struct model_layer, (size_t)m->config.layers);
     struct model_layer *top = ARENA_NEW(&m->arena, struct model_layer);
-    if (!m->layers || !top) return no_memory(l);
+    if (!m->layers || !top) return loader_no_memory(l);
     if (!l->dummy) ROSE_TRY(bind_open(m->weights, &l->bind, l->err));
+    m->top = top;
+    ROSE_TRY(head_load(l));
     ROSE_TRY(bind_all(l, top));
     ROSE_TRY(finish_ropes(m, top, l->err));
     ROSE_TRY(pack_all(l));
+    ROSE_TRY(head_load_relative(l));
     if (m->device->info.kind == DEVICE_CUDA) ROSE_TRY(upload_vectors(m, top, l->err));
     m->embed = top->weight[SLOT_EMBED];
     m->output = m->config.tied ? m->embed : top->weight[SLOT_OUTPUT];
@@ -348,17 +380,24 @@ static enum rose_status open_model(struct device *device, struct loader *l, stru
 
 enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user}, weights, out);
+    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user, .wish = {MODEL_AUTO, -1, -1}}, weights, out);
+}
+
+enum rose_status model_open_as(struct device *device, struct weights *weights, const struct head_wish *wish, model_progress_fn *progress, void *user, struct model **out,
+                               struct rose_error *err)
+{
+    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user, .wish = *wish}, weights, out);
 }
 
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed}, config, out);
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {MODEL_GENERATE, -1, -1}}, config, out);
 }
 
 void model_close(struct model *m)
 {
     if (!m) return;
+    head_close(m);
     device_free(m->device, m->memory, m->memory_bytes, DEVICE_MEMORY_LOCAL);
     device_free(m->device, m->vectors, m->vectors_bytes, DEVICE_MEMORY_LOCAL);
     weights_close(m->weights);

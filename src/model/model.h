@@ -21,8 +21,14 @@ struct model {
     struct weights *weights; /* stays open: some weights are used in place */
     struct arena arena;
     struct model_layer *layers; /* [config.layers] */
+    struct model_layer *top;    /* the slots of the model itself */
     struct op_weight embed, output;
     const float *final_norm;
+    const float *relative;      /* f32 [heads, OP_RELATIVE_STRIDE(config.context)], NULL: none */
+    struct op_weight answer[2]; /* MODEL_YES_NO: the output matrix's rows of yes and no, [1, hidden] */
+    struct op_weight sparse;    /* [1, hidden] of the lexical head, its bias beside */
+    const float *sparse_bias;
+    struct weights *sparse_weights;
     const float *inv_freq[MODEL_MAX_ROPES]; /* [rotary_dim / 2] each */
     float rope_scale[MODEL_MAX_ROPES];
     void *memory; /* packed weights */
@@ -41,6 +47,9 @@ typedef void model_progress_fn(void *user, size_t done, size_t total);
 /* Read the config, bind every tensor, pack. Takes ownership of weights, also when it fails. */
 enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out,
                             struct rose_error *err);
+/* The same with a wish about what the model is for; model_open lets the files say it. */
+enum rose_status model_open_as(struct device *device, struct weights *weights, const struct head_wish *wish, model_progress_fn *progress, void *user, struct model **out,
+                               struct rose_error *err);
 /* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. */
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err);
 void model_close(struct model *model);
@@ -51,8 +60,18 @@ struct forward {
     struct op_cache cache;
     bool deterministic;
     program_buffer_id logits; /* out: f32 [max_samples, vocabulary], rows in the order of step.sample_rows */
+    /* Models that embed, classify and score (config.own_rows): no cache, other outputs. */
+    program_buffer_id types;       /* i32 [T], token types; 0: all zero */
+    program_buffer_id pool_kind;   /* i32 [S], enum op_pooling */
+    program_buffer_id pool_skip;   /* i32 [S] */
+    program_buffer_id hidden;      /* out: f32 [T, hidden], the last layer's rows */
+    program_buffer_id pooled;      /* out: f32 [S, forward_pooled_cols] */
+    program_buffer_id token_values; /* out: f32 [T, forward_token_cols]: labels of tokens, or their lexical weights */
 };
 
+/* Columns of the outputs; 0: there is none of the kind. */
+int32_t forward_pooled_cols(const struct model_config *config);
+int32_t forward_token_cols(const struct model_config *config);
 /* Record the forward of one step into a program (model/forward.c). */
 enum rose_status forward_record(const struct model *model, struct program *program, const struct forward *forward, struct rose_error *err);
 

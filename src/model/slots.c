@@ -5,6 +5,8 @@ const struct slot_row family_slots[] = {
     {SLOT_EMBED, "model.embed_tokens.weight", "token_embd.weight", DIM_VOCAB, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, false},
     {SLOT_FINAL_NORM, "model.norm.weight", "output_norm.weight", DIM_HIDDEN, DIM_NONE, NEED_ALWAYS, SHARD_NONE, false},
     {SLOT_OUTPUT, "lm_head.weight", "output.weight", DIM_VOCAB, DIM_HIDDEN, NEED_UNTIED, SHARD_OUT, false},
+    {SLOT_HEAD_OUT, "score.weight", "cls.output.weight", DIM_LABELS, DIM_INNER_OUT, NEED_HEAD_OUT, SHARD_NONE, false},
+    {SLOT_HEAD_OUT_BIAS, "score.bias", "cls.output.bias", DIM_LABELS, DIM_NONE, NEED_HEAD_OUT_OPTIONAL, SHARD_NONE, false},
     {SLOT_ROPE_FREQS, NULL, "rope_freqs.weight", DIM_ROPE, DIM_NONE, NEED_OPTIONAL, SHARD_NONE, false},
     {SLOT_ROPE_SHORT, NULL, "rope_factors_short.weight", DIM_ROPE, DIM_NONE, NEED_OPTIONAL, SHARD_NONE, false},
     {SLOT_ROPE_LONG, NULL, "rope_factors_long.weight", DIM_ROPE, DIM_NONE, NEED_OPTIONAL, SHARD_NONE, false},
@@ -66,7 +68,7 @@ const struct slot_row *slot_find(const struct slot_row *rows, enum slot slot)
 const struct slot_row *arch_slot(const struct arch *arch, enum slot slot)
 {
     const struct slot_row *own = slot_find(arch->extra, slot);
-    return own ? own : slot_find(family_slots, slot);
+    return own ? own : slot_find(arch->family ? arch->family : family_slots, slot);
 }
 
 int64_t arch_dim(const struct model_config *c, enum dim dim)
@@ -92,6 +94,13 @@ int64_t arch_dim(const struct model_config *c, enum dim dim)
     case DIM_EXPERT_FFN: return c->expert_intermediate;
     case DIM_SHARED_FFN: return c->shared_intermediate;
     case DIM_ROPE: return c->ropes[0].rotary_dim / 2;
+    case DIM_POSITIONS: return c->positions;
+    case DIM_TYPES: return c->types;
+    case DIM_BUCKETS: return c->relative_buckets;
+    case DIM_HEADS: return h->heads;
+    case DIM_LABELS: return c->head.labels;
+    case DIM_INNER: return c->head.inner.out;
+    case DIM_INNER_OUT: return c->head.inner.out ? c->head.inner.out : c->hidden;
     }
     return 0;
 }
@@ -108,13 +117,25 @@ bool arch_needs(const struct model_config *c, const struct slot_row *row, int la
     case SLOT_GATE: case SLOT_UP: case SLOT_GATE_BIAS: case SLOT_UP_BIAS:
         if (fused_gate_up) return false;
         break;
-    case SLOT_GATE_UP:
+    case SLOT_GATE_UP: case SLOT_GATE_UP_BIAS:
         if (!fused_gate_up) return false;
         break;
     default: break;
     }
-    bool moe = layer >= 0 && c->layer[layer].moe;
+    bool moe = layer >= 0 && c->layer[layer].moe, classifies = c->head.task == MODEL_CLASSIFY || c->head.task == MODEL_CLASSIFY_TOKENS;
     switch (row->need) {
+    case NEED_POSITIONS: return c->positions > 0;
+    case NEED_TYPES: return c->types > 0;
+    case NEED_NORM_BIAS: return c->norm_bias;
+    case NEED_INNER_NORM: return layer > 0 || !c->first_norm_absent;
+    case NEED_INNER_NORM_BIAS: return c->norm_bias && (layer > 0 || !c->first_norm_absent);
+    case NEED_GATED: return !moe && !c->plain_mlp;
+    case NEED_HEAD_OUT:
+    case NEED_HEAD_OUT_OPTIONAL: return classifies;
+    case NEED_HEAD_DENSE:
+    case NEED_HEAD_DENSE_OPTIONAL: return classifies && c->head.inner.out > 0;
+    case NEED_HEAD_NORM: return classifies && c->head.inner_norm;
+    case NEED_HEAD_NORM_BIAS: return classifies && c->head.inner_norm && c->norm_bias;
     case NEED_ALWAYS:
     case NEED_OPTIONAL: return true;
     case NEED_UNTIED: return !c->tied;

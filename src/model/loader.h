@@ -1,0 +1,46 @@
+/* A model being loaded: what its files (model.c, head_load.c) share. */
+#ifndef ROSE_MODEL_LOADER_H
+#define ROSE_MODEL_LOADER_H
+
+#include "model/model.h"
+#include "weights/bind.h"
+
+/* A matrix that waits to be packed. */
+struct loader_item {
+    struct tensor source;
+    struct op_weight *target;
+    const struct weights *weights;        /* the file that `release` belongs to */
+    const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
+    size_t bytes;
+};
+
+struct loader {
+    struct model *m;
+    struct bind *bind;
+    const struct arch *arch;
+    const char *prefix; /* what "model." in Hugging Face names stands for in this file */
+    bool gguf, dummy;
+    uint64_t seed;
+    struct head_wish wish;
+    struct rose_error *err;
+    /* matrices in the order they will be packed */
+    struct loader_item *items;
+    size_t count, capacity;
+    model_progress_fn *progress;
+    void *user;
+};
+
+enum rose_status loader_no_memory(struct loader *l);
+enum rose_status loader_add(struct loader *l, struct tensor source, struct op_weight *target, const struct weights *weights, const struct weights_tensor *release);
+/* Norms, biases and factors become float32 in the arena. */
+enum rose_status loader_vector(struct loader *l, const struct tensor *t, const float **out);
+/* Rows [begin, begin + rows) of a matrix. */
+struct tensor loader_rows(const struct tensor *t, int64_t begin, int64_t rows);
+
+/* head_load.c: dense modules, the lexical head and the rows of "yes" and "no"; opens their files. */
+enum rose_status head_load(struct loader *l);
+/* After packing: the relative attention bias spread over distances. */
+enum rose_status head_load_relative(struct loader *l);
+void head_close(struct model *m);
+
+#endif
