@@ -174,11 +174,14 @@ static void mma_all(struct fiber *const lane[32], void *const args[32], uint32_t
             int blocks = any->scale == SIMT_SCALE_UE4M3_4 ? 4 : 2;
             if (any->scale) b[i][c] *= scale_value(any->scale, x[4 * c]->sb, i / (k / blocks));
         }
+    double sums[16][8] = {0}; /* summed over k in order, eight columns at a time */
+    for (int r = 0; r < 16; r++)
+        for (int i = 0; i < k; i++)
+            for (int c = 0; c < 8; c++) sums[r][c] += a[r][i] * b[i][c];
     for (int l = 0; l < 32; l++)
         for (int e = 0; e < 4; e++) {
             int r = l / 4 + 8 * (e / 2), c = 2 * (l % 4) + e % 2;
-            double sum = 0;
-            for (int i = 0; i < k; i++) sum += a[r][i] * b[i][c];
+            double sum = sums[r][c];
             if (any->ta == SIMT_S8) {
                 int32_t *d = (int32_t *)x[l]->d + e;
                 *d = (int32_t)((uint32_t)*d + (uint32_t)(int32_t)sum);

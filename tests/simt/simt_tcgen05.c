@@ -272,7 +272,7 @@ static double scale_of(const struct tmem *t, const struct tc_op *op, uint32_t ad
 
 static void product(struct block *b, struct tmem *t, const struct tc_op *op)
 {
-    static double a[128][64], column[64];
+    static double a[128][64], b_rows[64][256], sums[256];
     int k = op_k(op);
     bool scaled = op->kind >= SIMT_TC_MXF8;
     for (int r = 0; r < 128; r++)
@@ -282,15 +282,18 @@ static void product(struct block *b, struct tmem *t, const struct tc_op *op)
                           : simt_operand_element(b, &op->a, op->ta, r, i);
             if (scaled) a[r][i] *= scale_of(t, op, op->scale_a, (uint32_t)r, i, op->a_byte);
         }
-    for (uint32_t n = 0; n < op->n; n++) {
+    for (uint32_t n = 0; n < op->n; n++)
         for (int i = 0; i < k; i++) {
-            column[i] = simt_operand_element(b, &op->b, op->tb, (int)n, i);
-            if (scaled) column[i] *= scale_of(t, op, op->scale_b, n, i, op->b_byte);
+            b_rows[i][n] = simt_operand_element(b, &op->b, op->tb, (int)n, i);
+            if (scaled) b_rows[i][n] *= scale_of(t, op, op->scale_b, n, i, op->b_byte);
         }
-        for (int r = 0; r < 128; r++) {
+    for (int r = 0; r < 128; r++) {
+        memset(sums, 0, sizeof sums);
+        for (int i = 0; i < k; i++)
+            for (uint32_t n = 0; n < op->n; n++) sums[n] += a[r][i] * b_rows[i][n];
+        for (uint32_t n = 0; n < op->n; n++) {
             uint32_t *d = &t->word[r][(op->d & 0xffff) + n];
-            double sum = 0;
-            for (int i = 0; i < k; i++) sum += a[r][i] * column[i];
+            double sum = sums[n];
             if (op->kind == SIMT_TC_I8)
                 *d = (op->accumulate ? *d : 0) + (uint32_t)(int32_t)sum;
             else

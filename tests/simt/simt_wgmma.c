@@ -243,18 +243,21 @@ static void fill_a(const struct block *b, const struct product *p, double (*a)[S
 
 static void compute(const struct block *b, struct product *p)
 {
-    static double a[64][SIMT_K_MAX], column[SIMT_K_MAX];
+    static double a[64][SIMT_K_MAX], b_rows[SIMT_K_MAX][256], sums[256]; /* sums of a row: the inner loop is over columns */
     int k = product_k(p);
     size_t regs = (size_t)p->n / 2;
     struct operand ob = operand_of(p->desc_b, p->trans_b, p->type, p->pc);
     fill_a(b, p, a);
     for (int t = 0; p->saved && t < 128; t++) memcpy(p->d[t], p->saved + (size_t)t * regs, regs * 4);
-    for (int c = 0; c < p->n; c++) {
-        for (int i = 0; i < k; i++) column[i] = simt_operand_element(b, &ob, p->type, c, i);
-        for (int r = 0; r < 64; r++) {
+    for (int c = 0; c < p->n; c++)
+        for (int i = 0; i < k; i++) b_rows[i][c] = simt_operand_element(b, &ob, p->type, c, i);
+    for (int r = 0; r < 64; r++) {
+        memset(sums, 0, sizeof sums);
+        for (int i = 0; i < k; i++)
+            for (int c = 0; c < p->n; c++) sums[c] += a[r][i] * b_rows[i][c];
+        for (int c = 0; c < p->n; c++) {
             int t = 32 * (r / 16) + 4 * (r % 8) + c % 8 / 2, e = 4 * (c / 8) + 2 * (r % 16 / 8) + c % 2;
-            double sum = 0;
-            for (int i = 0; i < k; i++) sum += a[r][i] * column[i];
+            double sum = sums[c];
             if (p->type == SIMT_S8) {
                 int32_t *d = (int32_t *)p->d[t] + e;
                 *d = (int32_t)((p->accumulate ? (uint32_t)*d : 0) + (uint32_t)(int32_t)sum);
