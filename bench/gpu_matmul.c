@@ -1,7 +1,9 @@
 /* Matrix products on a GPU, as programs launch them: graph replay, dependent launches, weights that rotate through more than L2
  * holds three times.
  *
- *     gpu_matmul [--sweep] [--only PART] [--rows N,N,...] [--csv FILE] [--layers]
+ *     gpu_matmul [--sweep] [--only PART] [--rows N,N,...] [--csv FILE] [--layers] [--blas [--venv DIR]]
+ *
+ * --blas: cuBLASLt beside each, as programs use it (a gated pair without its activation).
  *
  * Columns: us a product; TB/s of weights, x and y; % of 4.58 TB/s (what an H200 reads at best, facts of bench/results);
  * TFLOP/s; and the largest difference of a few results from the float64 sum, in parts of its size. */
@@ -12,6 +14,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "device/cuda_blas.h"
 #include "jit/jit.h"
 #include "ops/matmul_plan.h"
 #include "tensor/dtype.h"
@@ -200,6 +203,37 @@ static void measure(struct bench *b, const char *name, const struct matmul_shape
     fflush(stdout);
 }
 
+/* The same product by cuBLASLt. */
+static void measure_blas(struct bench *b, const char *name, const struct matmul_shape *s)
+{
+    static struct cuda_blas_params params[NODES];
+    struct program_launch l[NODES] = {0};
+    uint32_t grids[NODES][3] = {{0}};
+    size_t set = (weight_bytes(s) + 255) & ~(size_t)255, sets = 3 * b->device->info.l2_bytes / set + 2;
+    if (sets * set > b->bytes) sets = b->bytes / set;
+    int nodes = sets > NODES ? NODES : (int)(sets * (NODES / 2 / sets ? NODES / 2 / sets : 1)), n = 0;
+    for (int i = 0; i < s->parts; i++) n += s->n[i];
+    for (int i = 0; i < nodes; i++) {
+        params[i] = (struct cuda_blas_params){.blas = b->device->blas, .x = b->x, .w = b->memory + (size_t)i % sets * set, .y = b->y, .workspace = b->work,
+                                              .x_stride = s->k, .y_stride = n, .n = n, .k = s->k, .rows = (uint32_t)s->rows, .alpha = 1.0f / 64,
+                                              .beta = s->accumulate ? 1 : 0, .out_f32 = s->out_f32};
+        l[i] = (struct program_launch){.name = "blas", .params = &params[i], .params_bytes = sizeof params[i], .host = cuda_blas_run};
+    }
+    double bytes = (double)weight_bytes(s) + 2.0 * (double)s->rows * s->k + (double)s->rows * n * (s->out_f32 ? 4 : 2) * (1 + s->accumulate);
+    double ops = 2.0 * (double)s->rows * n * s->k, us = time_us(b, l, (const uint32_t(*)[3])grids, nodes, bytes / 4e6 + 2 + ops / 6e8);
+    if (us <= 0) return (void)failures_++;
+    struct gemm_params p = {.alpha = 1.0f / 64};
+    struct matmul_shape plain = *s;
+    plain.parts = 1, plain.n[0] = n, plain.gated = false;
+    p.part[0] = (struct gemm_part){.w = params[nodes - 1].w, .y = b->y, .y_stride = n, .n = n};
+    double e = error_of(b, &plain, &p);
+    failures_ += e > 1;
+    printf("%-28s M %-4d %9.2f us %6.2f TB/s %5.1f%% %7.1f TFLOP/s  error %5.2f%s  cuBLASLt\n", name, (int)s->rows, us, bytes / us * 1e-6,
+           100 * bytes / READ_RATE * 1e6 / us, ops / us * 1e-6, e, e > 1 ? " WRONG" : "");
+    if (b->csv) fprintf(b->csv, "%s,%d,%.3f,%.0f,%.0f,%.1f,%.1f,cuBLASLt,\n", name, (int)s->rows, us, bytes, ops, 100 * bytes / READ_RATE * 1e6 / us, ops / us * 1e-6);
+    fflush(stdout);
+}
+
 /* qkv, o, gate_up, down of several layers, one after the other. */
 static void layers(struct bench *b, const char *name, const char *const *parts, int rows)
 {
@@ -247,26 +281,36 @@ int main(int argc, char **argv)
     static const char *const small[] = {"qwen06 qkv 4096x1024", "qwen06 o 1024x2048", "qwen06 gate_up 2x3072x1024", "qwen06 down 1024x3072"};
     struct bench b = {0};
     struct device_options options = {.kind = DEVICE_CUDA};
-    bool variants = false, whole = false;
-    const char *only = NULL, *csv = NULL;
+    bool variants = false, whole = false, blas = false;
+    const char *only = NULL, *csv = NULL, *venv = NULL;
     int rows[16] = {1, 4, 8, 16}, rows_count = 4;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
             variants = true;
+        else if (!strcmp(argv[i], "--blas"))
+            blas = true;
         else if (!strcmp(argv[i], "--layers"))
             whole = true;
         else if (!strcmp(argv[i], "--only") && i + 1 < argc)
             only = argv[++i];
+        else if (!strcmp(argv[i], "--venv") && i + 1 < argc)
+            venv = argv[++i];
         else if (!strcmp(argv[i], "--csv") && i + 1 < argc)
             csv = argv[++i];
         else if (!strcmp(argv[i], "--rows") && i + 1 < argc) {
             rows_count = 0;
             for (char *t = strtok(argv[++i], ","); t && rows_count < 16; t = strtok(NULL, ",")) rows[rows_count++] = atoi(t);
         } else
-            return printf("gpu_matmul [--sweep] [--layers] [--only PART] [--rows N,N,...] [--csv FILE]\n"), 2;
+            return printf("gpu_matmul [--sweep] [--layers] [--only PART] [--rows N,N,...] [--csv FILE] [--blas]\n"), 2;
     }
     if (!ok(device_open(&options, &b.device, &err_)) || !ok(jit_open(&(struct jit_options){0}, &b.jit, &err_)) || !setup(&b)) return 1;
     if (csv && !(b.csv = fopen(csv, "w"))) return printf("cannot write %s\n", csv), 1;
+    if (blas && ok(cuda_blas_open(b.device, &(struct cuda_blas_places){.venv = venv}, &b.device->blas, &err_))) {
+        struct strbuf line = {0};
+        cuda_blas_print(b.device->blas, &line);
+        printf("%s\n", line.p);
+        strbuf_free(&line);
+    }
     /* All plans first: kernels are compiled in parallel. */
     for (int i = 0; i < SHAPES; i++)
         for (int r = 0; r < rows_count; r++) {
@@ -282,12 +326,14 @@ int main(int argc, char **argv)
             if (only && !strstr(shapes[i].name, only)) continue;
             struct matmul_shape m = shape_of(&shapes[i], rows[r]);
             measure(&b, shapes[i].name, &m, "");
+            if (b.device->blas) measure_blas(&b, shapes[i].name, &m);
         }
     for (int i = 0; i < SHAPES && variants; i++)
         for (int r = 0; r < rows_count; r++)
             if (only ? strstr(shapes[i].name, only) != NULL : i < 3) sweep(&b, &shapes[i], rows[r]);
     printf("%d failed\n", failures_);
     if (b.csv) fclose(b.csv);
+    cuda_blas_close(b.device->blas);
     jit_close(b.jit);
     device_close(b.device);
     return failures_ != 0;

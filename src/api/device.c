@@ -6,6 +6,7 @@
 #include "api/internal.h"
 #include "base/file.h"
 #include "base/option.h"
+#include "device/cuda_blas.h"
 #include "jit/jit.h"
 #include "ops/isa.h"
 
@@ -49,11 +50,26 @@ static enum rose_status open_jit(struct rose_device *d, const struct rose_device
     return s;
 }
 
+/* Products of many rows by cuBLASLt where it is installed; own kernels otherwise. */
+static void open_blas(struct rose_device *d, const struct rose_device_options *o)
+{
+    const char *home = option_env("CUDA_HOME");
+    struct cuda_blas_places places = {.cuda_home = home ? home : option_env("CUDA_PATH"), .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME")};
+    struct rose_error why = {0};
+    struct strbuf line = {0};
+    if (cuda_blas_open(d->device, &places, &d->device->blas, &why) != ROSE_OK)
+        say(o, ROSE_MESSAGE_INFO, why.message);
+    else if (cuda_blas_print(d->device->blas, &line), line.p)
+        say(o, ROSE_MESSAGE_DEBUG, line.p);
+    strbuf_free(&line);
+}
+
 static enum rose_status open_cuda(struct rose_device *d, const struct rose_device_options *o, int index, struct rose_error *err)
 {
     struct device_options options = {.kind = DEVICE_CUDA, .index = index, .debug_sync = o->debug_sync, .driver = o->driver};
     ROSE_TRY(device_open(&options, &d->device, err));
     ROSE_TRY(open_jit(d, o, err));
+    open_blas(d, o);
     snprintf(d->name, sizeof d->name, "%.90s, %s", d->device->info.name, d->device->info.arch);
     return ROSE_OK;
 }
@@ -70,6 +86,7 @@ static void close_parts(struct rose_device *d)
 {
     if (d->device) {
         free(d->device->profile);
+        cuda_blas_close(d->device->blas);
         device_close(d->device);
     }
     jit_close(d->jit);

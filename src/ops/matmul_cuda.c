@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda_blas.h"
+#include "ops/act_cuda.h"
 #include "ops/matmul_plan.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
@@ -172,9 +174,102 @@ static enum rose_status record(struct program *program, const struct op_matmul *
     return ROSE_OK;
 }
 
+/* ---- by the library ---- */
+
+/* From so many rows on the library's tiles beat own kernels. */
+enum { BLAS_ROWS = 65 };
+
+static bool aligned16(const struct op_value *v)
+{
+    int64_t element = dtype_info(v->dtype)->bytes;
+    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
+}
+
+/* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. */
+static bool blas_fits(const struct program *program, const struct op_matmul *op)
+{
+    if (!program->device->blas || op->deterministic || plan_rows(program, op->x.rows) < BLAS_ROWS || !aligned16(&op->x)) return false;
+    if ((op->activation || op->gated) && (op->accumulate || (op->alpha != 0 && op->alpha != 1) || (op->parts_count > 1 && !op->gated)))
+        return false;
+    for (int i = 0; i < op->parts_count; i++) {
+        const struct op_value *y = &op->parts[i].y;
+        if (op->parts[i].bias || op->parts[i].weight->n % 8) return false;
+        if (op->gated && i) continue;
+        if (!aligned16(y) || ((op->activation || op->gated) && y->dtype != DTYPE_BF16)) return false;
+    }
+    return true;
+}
+
+static void blas_record(struct program *program, const struct op_matmul *op, const void *w, int32_t n, const struct op_value *y)
+{
+    struct cuda_blas_params p = {.blas = program->device->blas,
+                                 .w = w,
+                                 .x_stride = op->x.stride,
+                                 .y_stride = y->stride,
+                                 .n = n,
+                                 .k = op->x.cols,
+                                 .alpha = op->alpha != 0 ? op->alpha : 1.0f,
+                                 .beta = op->accumulate ? 1.0f : 0.0f,
+                                 .out_f32 = y->dtype == DTYPE_F32};
+    struct program_launch l = {.name = op->name,
+                               .layer = op->layer,
+                               .params = &p,
+                               .params_bytes = sizeof p,
+                               .host = cuda_blas_run,
+                               .rows_param = (uint16_t)(1 + offsetof(struct cuda_blas_params, rows)),
+                               .rows_extent = op->x.rows};
+    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct cuda_blas_params, x));
+    value_use(&l, y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct cuda_blas_params, y));
+    program_use(&l, program_buffer(program, "matmul.workspace", CUDA_BLAS_WORKSPACE), PROGRAM_WRITE,
+                offsetof(struct cuda_blas_params, workspace));
+    l.cost.bytes = 2.0 * n * op->x.cols;
+    l.cost.bytes_per[op->x.rows] = 2.0 * op->x.cols + (double)n * dtype_info(y->dtype)->bytes * (1 + op->accumulate);
+    l.cost.ops_per[op->x.rows] = 2.0 * n * op->x.cols;
+    program_add(program, &l);
+}
+
+static bool behind(const struct op_weight *a, const struct op_weight *b)
+{
+    return (const char *)a->data + a->bytes == (const char *)b->data;
+}
+
+/* Weights that lie one behind the other with results side by side are one product. */
+static enum rose_status blas_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err)
+{
+    const struct op_matmul_part *p = op->parts;
+    struct op_value both = p[0].y;
+    struct op_act act = {.layer = op->layer, .activation = op->activation, .gate = both, .y = p[0].y};
+    if (op->gated) {
+        int32_t n = p[0].weight->n;
+        both = (struct op_value){.dtype = DTYPE_BF16, .rows = op->x.rows, .cols = 2 * n, .stride = 2 * n};
+        both.buffer = program_buffer(program, "matmul.gated", (size_t)max_rows(program, &op->x) * (size_t)n * 4);
+        act.gate = op_slice(both, 0, n), act.up = op_slice(both, n, n);
+        if (behind(p[0].weight, p[1].weight)) {
+            blas_record(program, op, p[0].weight->data, 2 * n, &both);
+        } else {
+            blas_record(program, op, p[0].weight->data, n, &act.gate);
+            blas_record(program, op, p[1].weight->data, n, &act.up);
+        }
+        return act_cuda(program, &act, err);
+    }
+    for (int begin = 0, end; begin < op->parts_count; begin = end) {
+        struct op_value y = p[begin].y;
+        for (end = begin + 1; end < op->parts_count; end++) {
+            const struct op_value *next = &p[end].y;
+            if (!behind(p[end - 1].weight, p[end].weight) || next->buffer != y.buffer || next->dtype != y.dtype ||
+                next->stride != y.stride || next->offset != y.offset + y.cols)
+                break;
+            y.cols += next->cols;
+        }
+        blas_record(program, op, p[begin].weight->data, y.cols, &y);
+    }
+    return op->activation ? act_cuda(program, &act, err) : ROSE_OK;
+}
+
 enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err)
 {
     ROSE_TRY(check(program, op, err));
+    if (blas_fits(program, op)) return blas_matmul(program, op, err);
     for (int begin = 0, end; begin < op->parts_count; begin = end) {
         for (end = begin + 1; end < op->parts_count; end++)
             if (!op->gated && op->parts[end].y.dtype != op->parts[begin].y.dtype) break;
