@@ -17,6 +17,7 @@ struct op_moe_route {
     struct op_value logits;      /* f32 [T, experts] */
     program_buffer_id ids;       /* i32 [T, top_k] */
     program_buffer_id weights;   /* f32 [T, top_k] */
+    bool deterministic;          /* as of the op_moe_mlp that follows */
 };
 enum rose_status op_moe_route(struct program *program, const struct op_moe_route *op, struct rose_error *err);
 

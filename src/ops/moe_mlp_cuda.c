@@ -7,18 +7,23 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32 };
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32, FEW_TOKENS = 64, FEW_WARPS = 8 };
 
-int32_t moe_mlp_cuda_tile(int32_t tokens, int32_t experts, int32_t top_k)
+bool moe_mlp_cuda_few(const struct moe_mlp_shape *s)
 {
-    double each = (double)tokens * top_k / experts;
-    return each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128;
+    return s->max_tokens <= FEW_TOKENS && s->top_k <= 16 && !s->deterministic;
+}
+
+int32_t moe_mlp_cuda_tile(const struct moe_mlp_shape *s)
+{
+    double each = (double)s->tokens * s->top_k / s->experts;
+    return moe_mlp_cuda_few(s) ? 1 : each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128;
 }
 
 int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *s)
 {
     int64_t picks = (int64_t)s->max_tokens * s->top_k;
-    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_tile(s->tokens, s->experts, s->top_k) - 1);
+    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_tile(s) - 1);
 }
 
 /* Experts that have tokens, when each token picks evenly. */
@@ -33,15 +38,67 @@ static int shared_of(const struct device_info *d, bool block)
     return bytes ? (int)ROSE_MIN(bytes, (size_t)1 << 20) : 99 << 10;
 }
 
-enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool down, const struct device_info *d,
-                                         struct plan *out, struct rose_error *err)
+static enum rose_status check_shape(const struct moe_mlp_shape *s, struct rose_error *err)
 {
-    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, rows = moe_mlp_cuda_tile(s->tokens, s->experts, s->top_k);
     if (s->hidden < 8 || s->ffn < 8 || s->hidden % 8 || s->ffn % 8)
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: experts of %d by %d; the CUDA kernels take multiples of 8", s->ffn, s->hidden);
-    if (s->experts < 1 || s->experts > 1024 || s->tokens < 1 || s->max_tokens < s->tokens)
-        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d experts, %d of %d tokens; the CUDA kernels take at most 1024 experts", s->experts,
-                          s->tokens, s->max_tokens);
+    if (s->experts < 1 || s->experts > 1024 || s->top_k < 1 || s->top_k > 32 || s->tokens < 1 || s->max_tokens < s->tokens)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d of %d experts, %d of %d tokens; the CUDA kernels take at most 32 of 1024 experts", s->top_k,
+                          s->experts, s->tokens, s->max_tokens);
+    return ROSE_OK;
+}
+
+/* Bytes, operations and the time they take at least. */
+static void cost(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
+{
+    double n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, picks = (double)s->tokens * s->top_k, matrix = n * k * (down ? 1 : 2);
+    out->bytes = 2 * (touched(s) * matrix + picks * n + (down ? picks : s->tokens) * k);
+    out->ops = 2 * picks * matrix;
+    plan_stream(out, d, 2.0);
+    /* mma.sync: half of what the tensor cores do, 4096 operations a cycle and SM at 1.7 GHz. */
+    double compute = out->ops / (d->units * 4096.0 * 1.7e3 * 0.5);
+    if (compute > out->predicted_us) out->predicted_us = compute;
+    if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
+}
+
+/* One kernel serves a class of steps: those of at most 1, 4, 16 and 64 tokens. */
+enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+{
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : s->max_tokens <= 16 ? 16 : 64,
+            least = most == 1 ? 1 : most / 4 + 1, at_once = ROSE_MIN(most, 8), slot = 1024 + at_once * 64;
+    ROSE_TRY(check_shape(s, err));
+    *out = (struct plan){.kernel = "moe_few", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
+    /* Two kernels share an SM where both fit: the next fills its slots while this one ends. */
+    int room = ROSE_MIN(shared_of(d, true), shared_of(d, false) / (shared_of(d, false) >= 160 << 10 ? 2 : 1)) - 2048;
+    room -= 8 * (s->experts + 1) + most * s->top_k * 8 + (down ? FEW_WARPS * most * 64 : 0);
+    int depth = ROSE_MAX(3, ROSE_MIN(room / (FEW_WARPS * slot), 16));
+    /* Each warp has at least three units of the fewest experts that this class touches. */
+    int32_t segments = ROSE_MAX(1, 3 * FEW_WARPS / (least * s->top_k)), segment = ((k + segments - 1) / segments + 31) / 32 * 32;
+    plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "TOP_K", s->top_k);
+    plan_int(out, "N", n);
+    plan_int(out, "K", k);
+    plan_int(out, "GATED", !down);
+    plan_int(out, "ACT", (int)s->activation);
+    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
+    plan_int(out, "MAX_TOKENS", most);
+    plan_int(out, "AT_ONCE", at_once);
+    plan_int(out, "DEPTH", depth);
+    plan_int(out, "WARPS", FEW_WARPS);
+    plan_int(out, "SEGMENT", down ? segment : (k + 31) / 32 * 32);
+    plan_int(out, "ACCUMULATE", down && s->accumulate);
+    plan_f32(out, "ALPHA", down && s->alpha != 0 ? s->alpha : 1.0f);
+    out->times = down ? (n + 15) / 16 : d->units;
+    out->block = FEW_WARPS * 32;
+    out->shared_bytes = (uint32_t)(FEW_WARPS * depth * slot);
+    cost(s, down, d, out);
+    return ROSE_OK;
+}
+
+enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+{
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, rows = ROSE_MAX(16, moe_mlp_cuda_tile(s));
+    ROSE_TRY(check_shape(s, err));
     *out = (struct plan){.kernel = "moe_group", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
     int warps_rows = rows > 64 ? 2 : 1, stage = (COLS + rows) * 128, stages = shared_of(d, false) / 2 / stage, blocks = 2;
     if (stages < 3) stages = shared_of(d, true) / stage, blocks = 1;
@@ -51,6 +108,7 @@ enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool dow
     if (tiles > INT32_MAX)
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are more tiles than a grid has", s->max_tokens, s->top_k);
     plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "TOP_K", s->top_k);
     plan_int(out, "N", n);
     plan_int(out, "K", k);
     plan_int(out, "GATED", !down);
@@ -66,14 +124,7 @@ enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool dow
     out->times = (int32_t)tiles;
     out->block = 128 * (uint32_t)warps_rows;
     out->shared_bytes = (uint32_t)(stages * stage);
-    double picks = (double)s->tokens * s->top_k, matrix = (double)n * k * (down ? 1 : 2);
-    out->bytes = 2 * (touched(s) * matrix + picks * n + (down ? picks : s->tokens) * (double)k);
-    out->ops = 2 * picks * matrix;
-    plan_stream(out, d, 2.0);
-    /* mma.sync: half of what the tensor cores do, 4096 operations a cycle and SM at 1.7 GHz. */
-    double compute = out->ops / (d->units * 4096.0 * 1.7e3 * 0.5);
-    if (compute > out->predicted_us) out->predicted_us = compute;
-    if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
+    cost(s, down, d, out);
     return ROSE_OK;
 }
 
@@ -141,17 +192,17 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
     int32_t tokens = (int32_t)ROSE_MIN(plan_rows(program, x->rows), (int64_t)INT32_MAX), max = tokens_of(program, op->ids, op->top_k);
     if (tokens > max)
         return status_set(err, ROSE_INVALID, "moe_route: the program expects %d rows and its buffers hold %d", tokens, max);
+    struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k, .deterministic = op->deterministic};
     struct moe_cuda_shape s = {.tokens = tokens,
                                .experts = op->experts,
                                .top_k = op->top_k,
-                               .pad = moe_mlp_cuda_tile(tokens, op->experts, op->top_k),
+                               .pad = moe_mlp_cuda_tile(&places),
                                .score = op->score,
                                .normalize = op->normalize,
                                .bias = op->selection_bias != NULL,
                                .scale = op->scale,
                                .groups = op->groups,
                                .top_groups = op->top_groups};
-    struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k};
     struct moe_mlp_route plan;
     ROSE_TRY(moe_mlp_cuda_plan_route(&s, &program->device->info, &plan, err));
     if (plan.launches == 2) {
@@ -222,30 +273,50 @@ static enum rose_status check_weights(const struct program *program, const char 
 
 /* Everything a launch of the group needs besides x and y. */
 struct places {
-    program_buffer_id counts, offsets, source, position;
+    program_buffer_id counts, offsets, source, position, active;
 };
+
+/* The experts' matrices of a product: one, or gate and up. */
+struct matrices {
+    const void *weight[2], *bias[2];
+    int64_t stride;
+};
+
+static enum rose_status find_matrices(const struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
+                                      struct matrices *out, struct rose_error *err)
+{
+    int64_t other = 0;
+    *out = (struct matrices){.weight = {op->gate->data, NULL}, .bias = {op->gate_bias, op->up_bias}};
+    if (down) {
+        ROSE_TRY(check_weights(program, "down", op->down, s->experts, s->hidden, s->ffn, &out->stride, err));
+        *out = (struct matrices){.weight = {op->down->data, NULL}, .bias = {op->down_bias, NULL}, .stride = out->stride};
+        return ROSE_OK;
+    }
+    ROSE_TRY(check_weights(program, "gate", op->gate, s->experts, s->ffn, s->hidden, &out->stride, err));
+    ROSE_TRY(check_weights(program, "up", op->up, s->experts, s->ffn, s->hidden, &other, err));
+    if (other != out->stride)
+        return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
+    out->weight[1] = op->up->data;
+    return ROSE_OK;
+}
+
+static const char *name_of(bool down)
+{
+    return down ? "moe_down" : "moe_gate_up";
+}
 
 static enum rose_status record_group(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
                                      const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
 {
     struct plan plan;
-    int64_t stride[2] = {0, 0};
-    struct moe_group_params p = {.x_stride = down ? s->ffn : op->x.stride};
+    struct matrices m;
+    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     ROSE_TRY(moe_mlp_cuda_plan_group(s, down, &program->device->info, &plan, err));
-    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden;
-    const struct op_weight *w[2] = {down ? op->down : op->gate, op->up};
-    ROSE_TRY(check_weights(program, down ? "down" : "gate", w[0], s->experts, n, k, &stride[0], err));
-    if (!down) {
-        ROSE_TRY(check_weights(program, "up", w[1], s->experts, n, k, &stride[1], err));
-        if (stride[0] != stride[1])
-            return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
-        p.weight[1] = w[1]->data;
-        p.bias[1] = op->up_bias;
-    }
-    p.weight[0] = w[0]->data;
-    p.weight_stride = stride[0];
-    p.bias[0] = down ? op->down_bias : op->gate_bias;
-    struct program_launch l = {.name = down ? "moe_down" : "moe_gate_up", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct moe_group_params p = {.weight = {m.weight[0], m.weight[1]},
+                                 .bias = {m.bias[0], m.bias[1]},
+                                 .x_stride = down ? s->ffn : op->x.stride,
+                                 .weight_stride = m.stride};
+    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
     l.rows_param = 0;
     program_use(&l, x, PROGRAM_READ, offsetof(struct moe_group_params, x));
@@ -256,6 +327,36 @@ static enum rose_status record_group(struct program *program, const struct op_mo
     program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_group_params, counts));
     program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_group_params, offsets));
     program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_group_params, y));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+/* y is the op's own where down, else the experts' inner rows. */
+static enum rose_status record_few(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
+                                   const struct places *at, program_buffer_id inner, struct rose_error *err)
+{
+    struct plan plan;
+    struct matrices m;
+    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
+    ROSE_TRY(moe_mlp_cuda_plan_few(s, down, &program->device->info, &plan, err));
+    struct moe_few_params p = {.weight = {m.weight[0], m.weight[1]},
+                               .bias = {m.bias[0], m.bias[1]},
+                               .x_stride = down ? s->ffn : op->x.stride,
+                               .y_stride = down ? op->y.stride : s->ffn,
+                               .weight_stride = m.stride};
+    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
+    program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_few_params, source));
+    program_use(&l, at->active, PROGRAM_READ, offsetof(struct moe_few_params, active));
+    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_few_params, offsets));
+    if (down) {
+        program_use(&l, inner, PROGRAM_READ, offsetof(struct moe_few_params, x));
+        program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_few_params, chosen));
+        value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_few_params, y));
+    } else {
+        value_use(&l, &op->x, PROGRAM_READ, offsetof(struct moe_few_params, x));
+        program_use(&l, inner, PROGRAM_WRITE, offsetof(struct moe_few_params, y));
+    }
     program_add(program, &l);
     return ROSE_OK;
 }
@@ -292,12 +393,16 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
                               .ffn = op->gate->n,
                               .activation = op->activation,
                               .gate_bias = op->gate_bias != NULL,
-                              .down_bias = op->down_bias != NULL};
+                              .down_bias = op->down_bias != NULL,
+                              .accumulate = op->accumulate,
+                              .alpha = op->alpha,
+                              .deterministic = op->deterministic};
     struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
                         .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
                         .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
-                        .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position))};
-    if (!at.counts || !at.offsets || !at.source || !at.position)
+                        .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position)),
+                        .active = place_buffer(program, op->ids, offsetof(struct moe_place_params, active))};
+    if (!at.counts || !at.offsets || !at.source || !at.position || !at.active)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
     if (op->y.cols != s.hidden || op->x.stride % 8 || op->x.offset % 8 || op->y.stride % 8 || op->y.offset % 8)
         return status_set(err, ROSE_UNSUPPORTED,
@@ -307,8 +412,12 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
     if ((op->gate_bias != NULL) != (op->up_bias != NULL))
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: a bias for one of gate and up only");
     size_t places = (size_t)moe_mlp_cuda_places(&s);
-    program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2),
-                      rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
+    program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2);
+    if (moe_mlp_cuda_few(&s)) {
+        ROSE_TRY(record_few(program, op, &s, false, &at, inner, err));
+        return record_few(program, op, &s, true, &at, inner, err);
+    }
+    program_buffer_id rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
     ROSE_TRY(record_group(program, op, &s, false, &at, op->x.buffer, inner, err));
     ROSE_TRY(record_group(program, op, &s, true, &at, inner, rows, err));
     return record_combine(program, op, &s, &at, rows, err);

@@ -1,7 +1,7 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
- *     few tokens    moe_place (chooses too) | moe_group gate, up, activation | moe_group down | moe_combine
- *     more          moe_pick | moe_place | ...
+ *     few tokens    moe_place (chooses too) | moe_few gate, up, activation | moe_few down, weighted sum
+ *     more          moe_pick | moe_place | moe_group gate, up, activation | moe_group down | moe_combine
  *
  * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
 #ifndef ROSE_OPS_MOE_MLP_CUDA_H
@@ -14,13 +14,22 @@ struct moe_mlp_shape {
     int32_t experts, top_k, hidden, ffn;
     enum op_activation activation;
     bool gate_bias, down_bias; /* gate_bias: of gate and up */
+    bool accumulate;           /* y += alpha * (...) */
+    float alpha;               /* 0 means 1 */
+    bool deterministic;        /* a row's bits do not depend on the other rows: no moe_few */
 };
 
-/* Rows of a tile of the grouped products: places of an expert are a multiple of it. */
-int32_t moe_mlp_cuda_tile(int32_t tokens, int32_t experts, int32_t top_k);
+/* Whether moe_few serves this: all places then lie without padding. */
+bool moe_mlp_cuda_few(const struct moe_mlp_shape *shape);
+
+/* Rows of a tile of the grouped products: places of an expert are a multiple of it. 1 for moe_few. */
+int32_t moe_mlp_cuda_tile(const struct moe_mlp_shape *shape);
 /* Places that the experts' buffers need for max_tokens at most. */
 int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *shape);
-/* The product into the experts' hidden rows (gate, up, activation), or back. params: struct moe_group_params. */
+/* The product into the experts' hidden rows (gate, up, activation), or back. params: struct moe_few_params or
+ * moe_group_params. */
+enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
+                                       struct plan *out, struct rose_error *err);
 enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
                                          struct plan *out, struct rose_error *err);
 

@@ -50,7 +50,7 @@ struct shape {
     struct moe_cuda_shape route;
     int32_t ffn, max_tokens;
     enum op_activation act;
-    bool bias;
+    bool bias, deterministic;
 };
 struct layer {
     void *weight[3], *bias[3], *logits;
@@ -107,11 +107,12 @@ static bool stack_open(struct stack *k, const struct shape *s)
     for (int i = 0; i < k->layers; i++) {
         const struct layer *l = &k->layer[i];
         struct op_moe_route route = {.layer = i, .experts = s->route.experts, .top_k = s->route.top_k, .score = s->route.score, .normalize = s->route.normalize,
-                                     .scale = s->route.scale, .ids = ids, .weights = chosen,
+                                     .scale = s->route.scale, .ids = ids, .weights = chosen, .deterministic = s->deterministic,
                                      .logits = {program_external(p, "logits", l->logits, max * e * 4), DTYPE_F32, EXTENT_ROWS, (int32_t)e, (int32_t)e, 0}};
         struct op_moe_mlp mlp = {.layer = i, .experts = s->route.experts, .top_k = s->route.top_k, .gate = l->experts[0], .up = l->experts[1], .down = l->experts[2],
                                  .gate_bias = s->bias ? l->bias[0] : NULL, .up_bias = s->bias ? l->bias[1] : NULL, .down_bias = s->bias ? l->bias[2] : NULL,
-                                 .activation = s->act, .ids = ids, .weights = chosen, .x = x, .y = y, .accumulate = s->route.accumulate, .alpha = s->route.alpha};
+                                 .activation = s->act, .ids = ids, .weights = chosen, .x = x, .y = y, .accumulate = s->route.accumulate, .alpha = s->route.alpha,
+                                 .deterministic = s->deterministic};
         if (!ok(op_moe_route(p, &route, &err_)) || !ok(op_moe_mlp(p, &mlp, &err_))) return false;
     }
     return ok(program_finish(p, NULL, 0, &err_));
@@ -174,7 +175,7 @@ static void check(const struct shape *s, enum moe_skew skew)
 static void row(const char *what, const struct shape *s, double us, double bytes, double ops, double predicted)
 {
     double limit = bytes / READ_LIMIT > ops / MATRIX_LIMIT ? bytes / READ_LIMIT : ops / MATRIX_LIMIT;
-    printf("%-12s %-10s T=%-5d %9.2f us %9.1f MB %5.2f TB/s %6.1f TFLOP/s  limit %8.2f us %5.1f%%", what, s->name, s->route.tokens, us, bytes * 1e-6,
+    printf("%-12s %-9s T=%-5d %9.2f us %9.1f MB %5.2f TB/s %6.1f TFLOP/s  limit %8.2f us %5.1f%%", what, s->name, s->route.tokens, us, bytes * 1e-6,
            bytes / us * 1e-6, ops / us * 1e-6, limit, limit / us * 100);
     if (predicted > 0) printf("  predicted %.2f (%+.0f%%)", predicted, (predicted / us - 1) * 100);
     printf("\n");
@@ -280,6 +281,8 @@ int main(int argc, char **argv)
         if (device.driver) s.ffn = 72, s.route.hidden = 136, s.route.experts = 20;
         if (device.driver && tokens > 300) continue;
         for (int skew = 0; skew < 3; skew++) check(&s, (enum moe_skew)skew);
+        s.name = "tiles", s.deterministic = true;
+        if (tokens <= 64) check(&s, (enum moe_skew)(i % 3));
     }
     for (int i = 0; checks && !device.driver && i < 8; i++) {
         struct shape s = qwen((int[]){1, 3, 16, 48, 128, 256, 640, 2500}[i]);
@@ -303,7 +306,10 @@ int main(int argc, char **argv)
         static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 8192};
         for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
             s = qwen(tokens[i]);
-            if (!only || only == tokens[i]) bench(&k, &s);
+            if (only && only != tokens[i]) continue;
+            bench(&k, &s);
+            s.name = "tiles", s.deterministic = true;
+            if (tokens[i] >= 16 && tokens[i] <= 64) bench(&k, &s);
             fflush(stdout);
         }
         stack_drop_weights(&k, 128, 2048, 768);

@@ -35,7 +35,7 @@ struct test {
     struct moe_cuda_shape route;
     int32_t ffn, max_tokens;
     enum op_activation act;
-    bool gate_bias, down_bias;
+    bool gate_bias, down_bias, deterministic;
     enum moe_skew skew;
 };
 
@@ -43,17 +43,19 @@ static void run(const struct test *c)
 {
     struct moe_cuda_shape s = c->route;
     struct moe_mlp_shape m = {.tokens = s.tokens, .max_tokens = c->max_tokens ? c->max_tokens : s.tokens, .experts = s.experts, .top_k = s.top_k,
-                              .hidden = s.hidden, .ffn = c->ffn, .activation = c->act, .gate_bias = c->gate_bias, .down_bias = c->down_bias};
+                              .hidden = s.hidden, .ffn = c->ffn, .activation = c->act, .gate_bias = c->gate_bias, .down_bias = c->down_bias,
+                              .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic};
     struct device_info d = device_of(c->arch, 6);
     struct moe_mlp_data data = moe_mlp_make(&s, c->ffn, c->skew, (uint64_t)s.tokens * 31 + 7);
     size_t t = (size_t)s.tokens, k = (size_t)s.top_k, e = (size_t)s.experts, h = (size_t)s.hidden, places = (size_t)moe_mlp_cuda_places(&m);
     struct moe_mlp_route route;
     struct plan up, down, combine;
     int32_t slices;
-    s.pad = moe_mlp_cuda_tile(s.tokens, s.experts, s.top_k);
+    bool few = moe_mlp_cuda_few(&m);
+    s.pad = moe_mlp_cuda_tile(&m);
     CHECK_OK(moe_mlp_cuda_plan_route(&s, &d, &route, &err), err);
-    CHECK_OK(moe_mlp_cuda_plan_group(&m, false, &d, &up, &err), err);
-    CHECK_OK(moe_mlp_cuda_plan_group(&m, true, &d, &down, &err), err);
+    CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, false, &d, &up, &err), err);
+    CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, true, &d, &down, &err), err);
     CHECK_OK(moe_cuda_plan_combine(&s, &d, &combine, &slices, &err), err);
     struct moe_pick_params pick = {.logits = simt_buffer("logits", t * e * 4, data.logits),
                                    .ids = simt_buffer("ids", t * k * 4, NULL),
@@ -77,7 +79,7 @@ static void run(const struct test *c)
         CHECK_INT(moe_check_places(&s, place.ids, place.counts, place.offsets, place.position), 0);
         const int32_t *position = place.position, *source = place.source, *active = place.active, *counts = place.counts;
         int wrong = 0, n = 0;
-        for (size_t i = 0; i < t * k; i++) wrong += source[position[i]] != (int32_t)(i / k);
+        for (size_t i = 0; i < t * k; i++) wrong += source[position[i]] != (int32_t)i;
         for (int32_t i = 0; i < s.experts; i++)
             if (counts[i]) wrong += active[1 + n++] != i;
         CHECK_INT(wrong, 0);
@@ -90,16 +92,26 @@ static void run(const struct test *c)
         g.weight[i] = simt_constant("gate or up", data.weights * 2, data.weight[i]);
         g.bias[i] = simt_constant("bias", e * (size_t)c->ffn * 4, data.bias[i]);
     }
-    if (!test_failures_) launch(&up, &d, &g, 3);
-    struct moe_group_params b = {.x = g.y, .counts = place.counts, .offsets = place.offsets, .weight = {simt_constant("down", data.weights * 2, data.weight[2])},
-                                 .bias = {simt_constant("down bias", e * h * 4, data.bias[2])}, .y = simt_buffer("rows", places * h * 2, NULL),
-                                 .x_stride = c->ffn, .weight_stride = (int64_t)s.hidden * c->ffn};
-    if (!test_failures_) launch(&down, &d, &b, 4);
-    struct moe_combine_params cp = {.rows = b.y, .position = place.position, .weights = place.weights, .y = simt_buffer("y", t * h * 2, data.y), .y_stride = s.hidden,
-                                    .tokens = s.tokens, .slices = slices};
-    if (!test_failures_) launch(&combine, &d, &cp, 5);
+    void *y = simt_buffer("y", t * h * 2, data.y);
+    const void *weight = simt_constant("down", data.weights * 2, data.weight[2]), *bias = simt_constant("down bias", e * h * 4, data.bias[2]);
+    if (few) {
+        struct moe_few_params f = {.x = g.x, .source = place.source, .active = place.active, .offsets = place.offsets, .chosen = place.weights,
+                                   .weight = {g.weight[0], g.weight[1]}, .bias = {g.bias[0], g.bias[1]}, .y = g.y, .x_stride = s.hidden, .y_stride = c->ffn,
+                                   .weight_stride = g.weight_stride, .tokens = (uint32_t)s.tokens};
+        if (!test_failures_) launch(&up, &d, &f, 3);
+        f.x = g.y, f.y = y, f.x_stride = c->ffn, f.y_stride = s.hidden, f.weight[0] = weight, f.bias[0] = bias;
+        if (!test_failures_) launch(&down, &d, &f, 4);
+    } else {
+        if (!test_failures_) launch(&up, &d, &g, 3);
+        struct moe_group_params b = {.x = g.y, .counts = place.counts, .offsets = place.offsets, .weight = {weight}, .bias = {bias},
+                                     .y = simt_buffer("rows", places * h * 2, NULL), .x_stride = c->ffn, .weight_stride = g.weight_stride};
+        if (!test_failures_) launch(&down, &d, &b, 4);
+        struct moe_combine_params cp = {.rows = b.y, .position = place.position, .weights = place.weights, .y = y, .y_stride = s.hidden, .tokens = s.tokens,
+                                        .slices = slices};
+        if (!test_failures_) launch(&combine, &d, &cp, 5);
+    }
     if (!test_failures_) {
-        struct moe_mlp_error error = moe_mlp_check(&data, c->act, c->gate_bias, c->down_bias, place.ids, place.weights, cp.y, s.hidden, s.tokens);
+        struct moe_mlp_error error = moe_mlp_check(&data, c->act, c->gate_bias, c->down_bias, place.ids, place.weights, y, s.hidden, s.tokens);
         if (!(error.worst <= 1 && error.rms < 0.006))
             test_failures_++, fprintf(stderr, "T=%d E=%d h=%d f=%d: worst %.3g of what is allowed, rms %.3g\n", s.tokens, s.experts, s.hidden, c->ffn, error.worst,
                                       error.rms);
@@ -108,25 +120,37 @@ static void run(const struct test *c)
     moe_mlp_drop(&data);
 }
 
-/* Few tokens: tiles of 16; tails in k, n and places. */
+/* One product after the other for few tokens: tails in k and n, more than eight tokens of an expert, fewer experts than warps. */
 TEST(few)
 {
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true}, .ffn = 104, .act = OP_ACT_SILU});
-    run(&(struct test){.arch = "sm_80", .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 136, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 40, .act = OP_ACT_RELU2,
+    run(&(struct test){.arch = "sm_80", .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 136, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 328, .act = OP_ACT_RELU2,
                        .gate_bias = true, .down_bias = true});
+    run(&(struct test){.arch = "sm_90a", .route = {.tokens = 11, .experts = 5, .top_k = 1, .hidden = 40, .accumulate = true, .alpha = 0.5f}, .ffn = 72, .act = OP_ACT_GELU_ERF,
+                       .max_tokens = 13, .skew = MOE_ONE, .down_bias = true});
+    run(&(struct test){.arch = "sm_80", .route = {.tokens = 37, .experts = 24, .top_k = 2, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER}, .ffn = 40, .act = OP_ACT_GELU_TANH,
+                       .skew = MOE_SKEWED});
+}
+/* Tiles of 16 places. */
+TEST(tiles)
+{
+    run(&(struct test){.arch = "sm_90a", .deterministic = true, .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true}, .ffn = 104,
+                       .act = OP_ACT_SILU});
+    run(&(struct test){.arch = "sm_80", .deterministic = true, .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 136, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 40,
+                       .act = OP_ACT_RELU2, .gate_bias = true, .down_bias = true});
 }
 /* One expert has more tokens than a tile, others none. */
 TEST(skewed)
 {
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 40, .experts = 24, .top_k = 2, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER, .accumulate = true, .alpha = 0.25f},
-                       .ffn = 136, .act = OP_ACT_GELU_TANH, .skew = MOE_SKEWED, .max_tokens = 50});
-    run(&(struct test){.arch = "sm_80", .route = {.tokens = 37, .experts = 16, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 64, .act = OP_ACT_GELU_ERF, .skew = MOE_ONE,
-                       .gate_bias = true});
+                       .ffn = 136, .act = OP_ACT_GELU_TANH, .skew = MOE_SKEWED, .max_tokens = 70});
+    run(&(struct test){.arch = "sm_80", .deterministic = true, .route = {.tokens = 37, .experts = 16, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 64,
+                       .act = OP_ACT_GELU_ERF, .skew = MOE_ONE, .gate_bias = true});
 }
 /* Tiles of 32, 64 and 128 places. */
 TEST(many)
 {
-    run(&(struct test){.arch = "sm_90a", .route = {.tokens = 50, .experts = 6, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 72, .act = OP_ACT_SILU});
+    run(&(struct test){.arch = "sm_90a", .deterministic = true, .route = {.tokens = 50, .experts = 6, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 72, .act = OP_ACT_SILU});
     run(&(struct test){.arch = "sm_80", .route = {.tokens = 90, .experts = 5, .top_k = 2, .hidden = 64, .normalize = true}, .ffn = 64, .act = OP_ACT_SILU, .skew = MOE_SKEWED});
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 140, .experts = 4, .top_k = 2, .hidden = 200, .normalize = true}, .ffn = 72, .act = OP_ACT_RELU, .skew = MOE_SKEWED});
     run(&(struct test){.arch = "sm_80", .route = {.tokens = 140, .experts = 2, .top_k = 1, .hidden = 64}, .ffn = 136, .act = OP_ACT_NONE, .down_bias = true});
@@ -157,20 +181,21 @@ TEST(compiles)
     int n = 0;
     CHECK_OK(jit_open(&(struct jit_options){.threads = 2}, &jit, &err), err);
     for (int a = 0; a < 5 && jit; a++)
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 7; i++) {
             struct device_info d = device_of(arches[a], 132);
             d.shared_per_block = per_block[a], d.shared_per_unit = per_unit[a];
-            int tokens = (int[]){16, 256, 640, 8192}[i];
-            if (a != 2 && i != a % 4) continue;
+            int tokens = (int[]){1, 16, 64, 128, 256, 640, 8192}[i];
+            if (a != 2 && i != (a < 2 ? a : a - 1) && i != 6 - a) continue;
             struct moe_cuda_shape r = {.tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true, .accumulate = true};
             struct moe_mlp_shape m = {.tokens = tokens, .max_tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .ffn = 768, .activation = OP_ACT_SILU};
-            if (i == 3 && a != 2) r.experts = m.experts = 32, r.top_k = m.top_k = 4, r.hidden = m.hidden = m.ffn = 2880, m.gate_bias = m.down_bias = true;
+            if (i >= 3 && a != 2) r.experts = m.experts = 32, r.top_k = m.top_k = 4, r.hidden = m.hidden = m.ffn = 2880, m.gate_bias = m.down_bias = true;
             struct moe_mlp_route route;
             struct plan up, down;
-            r.pad = moe_mlp_cuda_tile(tokens, r.experts, r.top_k);
+            bool few = moe_mlp_cuda_few(&m);
+            r.pad = moe_mlp_cuda_tile(&m);
             CHECK_OK(moe_mlp_cuda_plan_route(&r, &d, &route, &err), err);
-            CHECK_OK(moe_mlp_cuda_plan_group(&m, false, &d, &up, &err), err);
-            CHECK_OK(moe_mlp_cuda_plan_group(&m, true, &d, &down, &err), err);
+            CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, false, &d, &up, &err), err);
+            CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, true, &d, &down, &err), err);
             for (int l = 0; l < route.launches; l++) CHECK_OK(plan_request(&route.launch[l], jit, d.arch, &kernels[n++], &err), err);
             CHECK_OK(plan_request(&up, jit, d.arch, &kernels[n++], &err), err);
             CHECK_OK(plan_request(&down, jit, d.arch, &kernels[n++], &err), err);
@@ -191,4 +216,4 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(few), CASE(skewed), CASE(many), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(wrong_shapes), CASE(compiles))

@@ -14,7 +14,7 @@
  *     shared memory   STAGES x [COLS weight rows | ROWS token rows] of 64 k, 128 bytes a row, 16-byte chunk c of row r at
  *                     c ^ (r % 8); afterwards the tile of results, [ROWS][OUT + 8] bf16
  *
- * Constants: EXPERTS N K GATED GATHER ACT BIAS ROWS COLS STAGES WARPS_C (along weights, 32 each) WARPS_R (along places)
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT BIAS ROWS COLS STAGES WARPS_C (along weights, 32 each) WARPS_R (along places)
  * BLOCKS (an SM). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
@@ -166,7 +166,7 @@ KERNEL(moe_group, struct moe_group_params, p, THREADS, BLOCKS)
     UNROLL for (uint32_t i = 0; i < X_PASSES; i++)
     {
         uint32_t row = c.row + i * PASS, at = 0;
-        if (row < t.rows) at = GATHER ? ((const uint32_t *)p.source)[t.place + row] : t.place + row;
+        if (row < t.rows) at = GATHER ? ((const uint32_t *)p.source)[t.place + row] / TOP_K : t.place + row;
         c.x_at[i] = (uint32_t)((uint64_t)at * p.x_stride / 8) + c.chunk;
     }
     float acc[MI][NI][4];

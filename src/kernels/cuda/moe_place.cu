@@ -5,7 +5,7 @@
  *     1   warp w has picks [w, w + 1) * segment, 32 at a time in their order: equal ids find each other by match, the
  *         warp counts them in its row of `count`; a pick's rank so far goes to position
  *     2   rows of `count` become what the warps before have, their sums the experts' counts, padded offsets, active experts
- *     3   position = offset + warps before + rank; source[position] = token
+ *     3   position = offset + warps before + rank; source[position] = pick
  *
  * The place of a pick is its rank among its expert's picks in the tokens' order: the same on every run.
  * Constants: those of moe_router.cuh, PAD, THREADS, ROUTE. */
@@ -27,6 +27,7 @@ DEVICE void write_active(const uint32_t *total, uint32_t *active)
         before += popcount_u32(all);
     }
     if (lane == 0) active[0] = before;
+    for (uint32_t i = before + lane; i < EXPERTS; i += WARP) active[1 + i] = 0; /* readers take the whole list at once */
 }
 
 KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
@@ -84,13 +85,15 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     if (warp == 1 % WARPS) write_active(total, (uint32_t *)p.active);
     block_sync();
     for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) ((uint32_t *)p.offsets)[e] = begin[e];
+    if (PAD == 1) /* choices that NaN left out have no place: as many are left over */
+        for (uint32_t i = begin[EXPERTS] + thread_x(); i < picks; i += THREADS) ((uint32_t *)p.source)[i] = 0;
     UNROLL_N(1) for (uint32_t at = first; at < last; at += WARP)
     {
         uint32_t i = at + lane;
         int32_t id = i < last ? ids[i] : -1, place = -1;
         if (id >= 0) {
             place = (int32_t)(begin[id] + mine[id]) + position[i];
-            ((uint32_t *)p.source)[place] = i / TOP_K;
+            ((uint32_t *)p.source)[place] = i;
         }
         if (i < last) position[i] = place;
     }

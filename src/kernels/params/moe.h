@@ -33,7 +33,7 @@ struct moe_place_params {
     void *position; /* i32 [T, TOP_K] */
     void *counts, *offsets;
     void *active;   /* i32 [1 + EXPERTS]: how many experts have tokens, then which, rising */
-    void *source;   /* i32 [places], the token of each place that has one */
+    void *source;   /* i32 [places], the pick (token * TOP_K + choice) of each place that has one */
     int64_t logits_stride;
     uint32_t tokens;
 };
@@ -52,7 +52,7 @@ struct moe_pick_params {
  * token. */
 struct moe_group_params {
     const void *x;         /* bf16 [places, K], with GATHER [T, K] */
-    const void *source;    /* GATHER: i32 [places], the token of a place */
+    const void *source;    /* GATHER: i32 [places], the pick of a place */
     const void *counts;    /* i32 [EXPERTS] */
     const void *offsets;   /* i32 [EXPERTS + 1], multiples of the tile's rows */
     const void *weight[2]; /* bf16 [EXPERTS, N, K]: gate and up, or one */
@@ -60,6 +60,21 @@ struct moe_group_params {
     void *y;               /* bf16 [places, N]; places without a token are not written */
     int64_t x_stride;      /* elements, a multiple of 8 */
     int64_t weight_stride; /* elements between experts, a multiple of 8 */
+};
+
+/* moe_few, GATED: y[place] = activation(gate x) * (up x), x the place's token's row. Else y[t] = [y[t] +] ALPHA * sum over
+ * its picks of weight * (W x[place]). Places without padding. */
+struct moe_few_params {
+    const void *x;         /* bf16 GATED ? [T, K] : [places, K] */
+    const void *source;    /* i32 [places]: the pick of a place */
+    const void *active;    /* i32 [1 + EXPERTS]: how many experts have tokens, then which */
+    const void *offsets;   /* i32 [EXPERTS + 1] */
+    const void *chosen;    /* f32 [T, TOP_K], unused when GATED */
+    const void *weight[2]; /* bf16 [EXPERTS, N, K] */
+    const void *bias[2];   /* f32 [EXPERTS, N], unused when BIAS = 0 */
+    void *y;               /* bf16 GATED ? [places, N] : [T, N] */
+    int64_t x_stride, y_stride, weight_stride; /* elements, multiples of 8 */
+    uint32_t tokens;
 };
 
 struct moe_combine_params {
