@@ -72,6 +72,8 @@ struct device {
     struct workers *workers; /* the CPU's team; on CUDA NULL */
     struct jit *jit;         /* CUDA: what compiles its kernels; whoever opened both sets it and closes it after the device's programs */
     struct cuda_blas *blas;  /* CUDA: a library of products (cuda_blas.h), set and closed like jit; NULL: own kernels serve */
+    bool planning;           /* no GPU is behind it (planning.c): its programs are recorded as drafts and never run */
+    bool keeps_plans;        /* CUDA: launches recorded from now on keep their plans (program_launch.plan) */
     struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CUDA: one by one, between events); NULL: off */
 };
 
@@ -145,5 +147,8 @@ void device_profile_add(struct device_profile *profile, const struct program_lau
 /* Constructors of the kinds, used by device_open. */
 enum rose_status device_cpu_open(const struct device_options *options, struct device **out, struct rose_error *err);
 enum rose_status device_cuda_open(const struct device_options *options, struct device **out, struct rose_error *err);
+/* A CUDA device of this architecture ("sm_100a") as planners see it, without one: memory is addresses, copies and submits do
+ * nothing. For `rose kernels` on machines without a GPU. Its properties are those of the usual card of the architecture. */
+enum rose_status device_planning_open(const char *arch, struct device **out, struct rose_error *err);
 
 #endif

@@ -12,6 +12,7 @@ enum rose_status program_open(struct device *device, struct program **out, struc
     struct program *p = calloc(1, sizeof *p);
     if (!p) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     p->device = device;
+    p->draft = device->planning;
     p->buffers_count = 1;
     *out = p;
     return ROSE_OK;

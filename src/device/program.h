@@ -61,6 +61,7 @@ struct program_launch {
     uint16_t rows_param;      /* 1 + offset of a u32 in params that is the count of rows_extent at each launch; 0: none */
     enum extent rows_extent;
     bool cooperative, dependent; /* dependent: may start before its predecessor ends (programmatic dependent launch) */
+    const void *plan; /* struct planned of ops/plan.h where device.keeps_plans; NULL: none */
 };
 
 struct program_entry {

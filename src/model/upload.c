@@ -138,6 +138,7 @@ static enum rose_status pump(struct ring *r, size_t total, model_progress_fn *pr
 enum rose_status upload_weights(struct device *device, const struct upload_piece *pieces, size_t count, model_progress_fn *progress, void *user,
                                 struct rose_error *err)
 {
+    if (device->planning) return ROSE_OK;
     struct ring r = {.device = device, .pieces = pieces, .lock = PTHREAD_MUTEX_INITIALIZER, .free_wake = PTHREAD_COND_INITIALIZER,
                      .filled_wake = PTHREAD_COND_INITIALIZER};
     pthread_t threads[MOST_WORKERS];
@@ -166,6 +167,7 @@ enum rose_status upload_weights(struct device *device, const struct upload_piece
 
 enum rose_status upload_dummy(struct device *device, const struct upload_piece *pieces, size_t count, struct rose_error *err)
 {
+    if (device->planning) return ROSE_OK;
     struct program *program = NULL;
     struct extents one = {.n = {[EXTENT_ONE] = 1}};
     ROSE_TRY(program_open(device, &program, err));

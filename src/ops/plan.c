@@ -134,6 +134,16 @@ enum rose_status plan_launch(const struct plan *p, struct jit *jit, struct devic
     return ROSE_OK;
 }
 
+/* For `rose kernels`: the request again gives the same kernel. */
+static enum rose_status keep(const struct plan *p, struct program *program, struct program_launch *out, struct rose_error *err)
+{
+    struct planned *k = ARENA_ARRAY(&program->arena, struct planned, 1);
+    if (!k) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    k->plan = *p;
+    out->plan = k;
+    return plan_request(p, program->device->jit, program->device->info.arch, &k->kernel, err);
+}
+
 enum rose_status plan_record(const struct plan *p, struct program *program, enum extent rows,
                              size_t rows_param, struct program_launch *out, struct rose_error *err)
 {
@@ -148,6 +158,7 @@ enum rose_status plan_record(const struct plan *p, struct program *program, enum
     } else {
         ROSE_TRY(plan_launch(p, d->jit, d, rows, out, err));
     }
+    if (d->keeps_plans) ROSE_TRY(keep(p, program, out, err));
     out->rows_param = (uint16_t)(rows_param + 1);
     out->rows_extent = rows;
     out->dependent =

@@ -65,6 +65,11 @@ enum rose_status plan_launch(const struct plan *plan, struct jit *jit, struct de
  * that takes the rows. */
 enum rose_status plan_record(const struct plan *plan, struct program *program, enum extent rows,
                              size_t rows_param, struct program_launch *out, struct rose_error *err);
+/* What program_launch.plan points to where the device keeps plans; lives as long as the program. */
+struct planned {
+    struct plan plan;
+    const struct jit_kernel *kernel;
+};
 /* Compile what drafts (program.draft) requested, in parallel. */
 enum rose_status plan_compile(struct device *device, struct rose_error *err);
 /* Rows that a program's plans are made for. */
