@@ -43,7 +43,7 @@ static void common(struct plan *p, const struct attention_shape *s)
     plan_int(p, "OWN", s->own);
     plan_int(p, "CAUSAL", s->causal || !s->own);
     plan_int(p, "RELATIVE", s->relative ? s->relative_reach + 1 : 0);
-    plan_int(p, "PAGE_TOKENS", s->own ? 1 : s->page_tokens);
+    plan_int(p, "PAGE_TOKENS", s->own ? 16 : s->page_tokens);
 }
 
 _Static_assert(ATTENTION_RELATIVE_STRIDE(7) == OP_RELATIVE_STRIDE(7), "one layout");
@@ -69,6 +69,36 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
     out->ops = 4.0 * rows * s->heads.heads * dim; /* a token in sight; the lengths are the step's */
     plan_stream(out, d, 2.0);
+    return ROSE_OK;
+}
+
+bool attention_cuda_wgmma_takes(const struct attention_shape *s, const struct device_info *d)
+{
+    int32_t dim = s->heads.head_dim;
+    return plan_arch(d) == 900 && (dim == 64 || dim == 128 || dim == 256) && (s->own || s->page_tokens % 16 == 0) &&
+           (s->own || s->page_tokens <= 64 ? 64 % (s->own ? 16 : s->page_tokens) == 0 : s->page_tokens % 128 == 0);
+}
+
+enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, const struct device_info *d,
+                                           struct plan *out, struct rose_error *err)
+{
+    *out = (struct plan){.kernel = "attention_wgmma", .rows = 1, .per = 1};
+    ROSE_TRY(check(s, err));
+    if (!attention_cuda_wgmma_takes(s, d))
+        return status_set(err, ROSE_UNSUPPORTED, "attention: heads of %d on %s, pages of %d tokens; attention_wgmma does not take them",
+                          s->heads.head_dim, d->arch, s->page_tokens);
+    int32_t dim = s->heads.head_dim, m = 128, n = dim > 128 ? 64 : 128, stages = s->stages ? s->stages : 2;
+    common(out, s);
+    plan_int(out, "M", m);
+    plan_int(out, "N", n);
+    plan_int(out, "STAGES", stages);
+    out->block = 384;
+    out->shared_bytes = (uint32_t)(dim * 2 * (m + stages * 2 * n));
+    out->times = s->blocks ? s->blocks : d->units;
+    double rows = (double)s->rows;
+    out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
+    out->ops = 4.0 * rows * s->heads.heads * dim;
+    plan_stream(out, d, 4.0);
     return ROSE_OK;
 }
 

@@ -25,6 +25,11 @@ struct attention_shape {
 enum rose_status attention_cuda_plan(const struct attention_shape *shape, const struct device_info *device,
                                      struct plan *out, struct rose_error *err);
 
+/* Long chunks on Hopper: heads of 64, 128 and 256. */
+enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *shape, const struct device_info *device,
+                                           struct plan *out, struct rose_error *err);
+bool attention_cuda_wgmma_takes(const struct attention_shape *shape, const struct device_info *device);
+
 /* Few rows a sequence: equal shares of all tokens. out->times is the grid. partial_bytes, counters: what its launches share. */
 enum rose_status attention_cuda_split_plan(const struct attention_shape *shape, const struct device_info *device,
                                            struct plan *out, struct rose_error *err);

@@ -244,7 +244,7 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
 }
 
 static const int split_variants[][3] = {{0, 0, 0}, {132, 0, 0}, {264, 2, 0}, {396, 2, 0}, {0, 0, 1}, {0, 0, 2}, {0, 0, 8}};
-static const int tile_variants[] = {0, 128};
+static const int tile_variants[] = {0, 64, 128}; /* 0: wgmma where it can */
 
 /* Plan v of a shape; false behind the last. */
 static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out, char what[64])
@@ -262,7 +262,8 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
     } else {
         if (v >= (int)(sizeof tile_variants / sizeof *tile_variants)) return false;
         a.tile = tile_variants[v];
-        if (!ok(attention_cuda_plan(&a, d, out, &err_))) return false;
+        bool wgmma = !a.tile && attention_cuda_wgmma_takes(&a, d);
+        if (!ok(wgmma ? attention_cuda_wgmma_plan(&a, d, out, &err_) : attention_cuda_plan(&a, d, out, &err_))) return false;
     }
     snprintf(what, 64, "%s %u b %lld st %lld", out->kernel + 10, plan_grid(out, out->rows),
              (long long)(plan_get(out, "STAGES") ? plan_get(out, "STAGES") : plan_get(out, "M")), (long long)plan_get(out, "LEAST"));

@@ -18,6 +18,7 @@ struct attention_case {
 };
 #define HEADS(q, kv, d) .heads = {q, kv, d, d}
 #define SPLIT .max_seqs = 48 /* marks the cases of attention_split */
+#define LONG .tile = 1    /* and of attention_wgmma */
 #define AT(...)                                               \
     {                                                         \
         .scale = 0.11f, __VA_ARGS__ \
@@ -47,6 +48,14 @@ static const struct attention_case cases[] = {
     {"attention 2/2 of 64, own rows, relative bias",
      AT(HEADS(2, 2, 64), .own = true, .relative = true, .relative_reach = 750),
      {{67, 0}, {3, 0}}},
+    {"attention prefill 4/1 of 128", AT(LONG, HEADS(4, 1, 128), .blocks = 2), {{37, 300}, {-1, 0}, {80, 0}}},
+    {"attention prefill 2/2 of 64, window 70, cap, sinks",
+     AT(LONG, HEADS(2, 2, 64), .blocks = 3, .window = 70, .softcap = 4, .sinks = true),
+     {{200, 80}, {3, 400}}},
+    {"attention prefill 3/1 of 256, alibi", AT(LONG, HEADS(3, 1, 256), .blocks = 2, .alibi = true), {{50, 100}, {1, 20}}},
+    {"attention prefill 2/1 of 128, own rows, relative bias",
+     AT(LONG, HEADS(2, 1, 128), .blocks = 2, .own = true, .relative = true, .relative_reach = 1200),
+     {{70, 0}, {150, 0}}},
     {"attention decode 8/2 of 64, skewed", AT(SPLIT, HEADS(8, 2, 64), .blocks = 7, .least = 1),
      {{1, 0}, {1, 300}, {-1, 0}, {1, 63}, {1, 64}, {1, 31}, {1, 700}, {-1, 0}}},
     {"attention decode 4/1 of 128, one sequence", AT(SPLIT, HEADS(4, 1, 128), .blocks = 6, .least = 2), {{1, 517}}},
@@ -232,6 +241,12 @@ const char *op_cases_attention_name(int i)
 static enum rose_status plan_of(const struct attention_shape *s, const struct device_info *device, struct plan *out,
                                 struct rose_error *err)
 {
+    if (s->tile == 1) { /* where there is no wgmma the kernel of all others is tried once more */
+        struct attention_shape other = *s;
+        other.tile = 0;
+        return attention_cuda_wgmma_takes(s, device) ? attention_cuda_wgmma_plan(s, device, out, err)
+                                                     : attention_cuda_plan(&other, device, out, err);
+    }
     return s->max_seqs ? attention_cuda_split_plan(s, device, out, err) : attention_cuda_plan(s, device, out, err);
 }
 

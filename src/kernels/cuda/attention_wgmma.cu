@@ -1,0 +1,378 @@
+// arch: sm_90a
+/* Attention of long chunks of query rows over pages (prefill) on Hopper: one warpgroup loads, two compute 64 packed rows each by wgmma
+ * (Shah et al. 2024, FlashAttention-3): the scores of the next tokens and the values of the last are multiplied while the softmax of
+ * those between runs, and the two take turns, so that one's softmax runs under the other's products. Blocks stay and take
+ * item after item (attention.cuh), the longest first; the next item's queries and keys arrive during the end of the last.
+ *
+ *     shared memory: Q[M], then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes], 16-byte chunks
+ *     swizzled as wgmma wants them (chunk ^= row % 8)
+ *
+ * Keys and values come by cp.async, row by row through the page table; the loading threads see their copies complete and hand them to
+ * the matrix unit's proxy.
+ *
+ * Constants: those of attention.cuh; M (128), N, STAGES. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+
+#define THREADS 384
+#define CHUNKS (HD / 8)
+#define ROWS_A_TURN (128 / CHUNKS) /* rows that 128 threads load at once */
+#define Q_PIECE (M * 128)
+#define KV_PIECE (N * 128)
+#define KV_BYTES (N * HD * 2)
+#define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
+STATIC_ASSERT(M == 128 && (HD == 64 || HD == 128 || HD == 256) && N % 16 == 0 && N % SPAN == 0, "shapes");
+STATIC_ASSERT(PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && CHUNKS <= 128, "pages");
+
+struct tile {
+    uint32_t kv_head, first; /* first packed row */
+    int32_t row0, rows, length, from, to; /* tokens [from, to) are seen by some row; from is a multiple of N */
+    const int32_t *table;
+    uint32_t blocks; /* of N tokens */
+};
+
+/* The item, or false behind the last. */
+DEVICE bool wg_tile(const struct attention_tile_params *p, uint32_t item, struct tile *t)
+{
+    uint32_t seq, tile;
+    int32_t other;
+    const int32_t *seq_rows = (const int32_t *)p->seq_rows;
+    if (!attention_item(seq_rows, p->seqs, item / KV_HEADS, M, &seq, &tile)) return false;
+    t->kv_head = item % KV_HEADS;
+    t->row0 = seq_rows[seq];
+    t->rows = seq_rows[seq + 1] - t->row0;
+    t->length = PAGES ? ((const int32_t *)p->seq_length)[seq] : t->rows;
+    t->first = tile * M;
+    t->table = (const int32_t *)p->page_table + (int64_t)seq * p->table_stride;
+    attention_sight((int32_t)(t->first / GROUP), t->rows, t->length, &t->from, &other);
+    attention_sight((int32_t)((min_u32(t->first + M, (uint32_t)t->rows * GROUP) - 1) / GROUP), t->rows, t->length, &other, &t->to);
+    t->from = t->from / N * N;
+    t->blocks = t->to > t->from ? (uint32_t)(t->to - t->from + N - 1) / N : 0;
+    return true;
+}
+
+/* ---- the loading warpgroup ----------------------------------------------------------------------------------------------- */
+
+/* Where the 16 bytes of row `row`, chunk `col` lie in a tile of pieces. */
+DEVICE uint32_t wg_place(uint32_t row, uint32_t col, uint32_t piece)
+{
+    return col / 8 * piece + row * 128 + ((col ^ row) % 8) * 16;
+}
+
+struct loader {
+    uint32_t thread;
+    mbarrier *pending; /* of the youngest load */
+    int32_t pages[N / SPAN], last_pages[N / SPAN];
+};
+
+/* Closes a load: the one before it is complete then, and handed over. */
+DEVICE void wg_loaded(struct loader *l, mbarrier *bar)
+{
+    cp_async_commit();
+    if (l->pending) {
+        cp_async_wait(1);
+        fence_proxy_async();
+        mbarrier_arrive(l->pending);
+    }
+    l->pending = bar;
+}
+DEVICE void wg_flush(struct loader *l)
+{
+    cp_async_wait(0);
+    fence_proxy_async();
+    mbarrier_arrive(l->pending);
+    l->pending = (mbarrier *)0;
+}
+
+DEVICE void wg_load_q(const struct attention_tile_params *p, const struct tile *t, uint32_t thread, unsigned char *to)
+{
+    UNROLL_N(4) for (uint32_t i = 0; i < M / ROWS_A_TURN; i++)
+    {
+        uint32_t row = thread / CHUNKS + i * ROWS_A_TURN, col = thread % CHUNKS, f = t->first + row;
+        bool there = f < (uint32_t)t->rows * GROUP;
+        const bf16 *from = (const bf16 *)p->q;
+        if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8;
+        cp_async16_zfill(to + wg_place(row, col, Q_PIECE), from, there ? 16 : 0);
+    }
+}
+
+/* K or V of the N tokens from t0. */
+DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile *t, uint32_t thread, const int32_t pages[N / SPAN],
+                       int32_t t0, bool value, unsigned char *to)
+{
+    UNROLL for (uint32_t i = 0; i < N / ROWS_A_TURN; i++)
+    {
+        uint32_t row = thread / CHUNKS + i * ROWS_A_TURN, col = thread % CHUNKS;
+        int32_t token = t0 + (int32_t)row;
+        const char *from = (const char *)p->q;
+        bool there = token < t->to;
+        if (PAGES) {
+            int32_t page = pages[i * ROWS_A_TURN / SPAN];
+            there = there && page >= 0;
+            if (there)
+                from = (const char *)p->pool + page * p->page_bytes + p->layer_offset +
+                       (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
+                       KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, 2) + col * 16;
+        } else if (there) {
+            from = (const char *)((const bf16 *)(value ? p->v : p->k) + (t->row0 + token) * (value ? p->v_stride : p->k_stride) +
+                                  t->kv_head * HD + col * 8);
+        }
+        cp_async16_zfill(to + wg_place(row, col, KV_PIECE), from, there ? 16 : 0);
+    }
+}
+
+DEVICE void wg_pages(const struct tile *t, int32_t t0, int32_t pages[N / SPAN])
+{
+    UNROLL for (int i = 0; i < N / SPAN; i++) pages[i] = PAGES ? attention_page(t->table, t0 + i * SPAN, t->to) : 0;
+}
+
+struct bars {
+    mbarrier *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty; /* k, v: one a stage */
+};
+
+DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
+{
+    struct loader l;
+    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
+    l.thread = thread_x() % 128;
+    l.pending = (mbarrier *)0;
+    for (uint32_t item = block_x();; item += grid_dim_x()) {
+        struct tile t;
+        if (!wg_tile(p, item, &t)) break;
+        if (!t.blocks) continue;
+        wg_pages(&t, t.from, l.pages);
+        mbarrier_wait(b->q_empty, q_phase ^ 1);
+        wg_load_q(p, &t, l.thread, qs);
+        wg_loaded(&l, b->q_full);
+        q_phase ^= 1;
+        /* K of block j, then V of the block before */
+        UNROLL_N(1) for (uint32_t j = 0; j <= t.blocks; j++)
+        {
+            int32_t t0 = t.from + (int32_t)(j * N);
+            if (j < t.blocks) {
+                mbarrier_wait(&b->k_empty[turn], phase ^ 1);
+                wg_load_kv(p, &t, l.thread, l.pages, t0, false, stages + turn * 2 * KV_BYTES);
+                wg_loaded(&l, &b->k_full[turn]);
+                if (++turn == STAGES) turn = 0, phase ^= 1;
+            }
+            if (j > 0) {
+                mbarrier_wait(&b->v_empty[v_turn], v_phase ^ 1);
+                wg_load_kv(p, &t, l.thread, l.last_pages, t0 - N, true, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
+                wg_loaded(&l, &b->v_full[v_turn]);
+                if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
+            }
+            UNROLL for (int i = 0; i < N / SPAN; i++) l.last_pages[i] = l.pages[i];
+            wg_pages(&t, t0 + N, l.pages);
+        }
+        wg_flush(&l);
+    }
+}
+
+/* ---- the computing warpgroups -------------------------------------------------------------------------------------------- */
+
+/* s = q k^T; issued only. */
+DEVICE void wg_scores(float *s, const unsigned char *q, const unsigned char *k)
+{
+    uint64_t dq = wgmma_desc(q, 16, 1024, 128), dk = wgmma_desc(k, 16, 1024, 128);
+    UNROLL for (int i = 0; i < HD / 16; i++)
+        wgmma_bf16_ss(N, s, dq + (i / 4 * Q_PIECE + i % 4 * 32) / 16, dk + (i / 4 * KV_PIECE + i % 4 * 32) / 16, i > 0);
+}
+/* o += weights v; issued only. */
+DEVICE void wg_values(float *o, const uint32_t w[N / 16][4], const unsigned char *v)
+{
+    uint64_t dv = wgmma_desc(v, KV_PIECE, 1024, 128);
+    UNROLL for (int i = 0; i < N / 16; i++) wgmma_bf16_rs_t(HD, o, w[i], dv + i * 128, 1, 1);
+}
+
+struct rows {
+    int32_t begin[2], end[2], at[2]; /* of the thread's two rows */
+    float slope[2], m[2], l[2], keep[2];
+    const float *bias[2];
+    int32_t all_begin, all_end; /* tokens that every row of the warpgroup sees */
+};
+
+/* Scores of the tokens from t0 to weights, in place; keep: what earlier sums and results are to be multiplied by. */
+DEVICE void wg_softmax(float s[N / 2], int32_t t0, struct rows *r)
+{
+    const bool plain = !(CAP > 0) && !ALIBI && !RELATIVE; /* the scale then goes into the exponent's multiply-add */
+    const float c = plain ? SCALE * LOG2_E : 1.0f;
+    if (!plain || t0 < r->all_begin || t0 + N > r->all_end) {
+        const uint32_t col = lane_id() % 4 * 2;
+        UNROLL for (int i = 0; i < N / 2; i++)
+        {
+            int h = i / 2 % 2;
+            int32_t token = t0 + i / 4 * 8 + (int32_t)col + i % 2;
+            bool seen = token >= r->begin[h] && token < r->end[h];
+            if (!plain) s[i] = attention_score(s[i], r->slope[h], token - r->at[h]);
+            if (RELATIVE && seen) s[i] = fma_f32(r->bias[h][token - r->at[h]], LOG2_E, s[i]);
+            if (!seen) s[i] = -INF_F32;
+        }
+    }
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        float most = s[2 * h], more = s[2 * h + 1], sum = 0, sum2 = 0;
+        UNROLL for (int i = 1; i < N / 8; i++)
+        {
+            most = max_f32(most, s[4 * i + 2 * h]);
+            more = max_f32(more, s[4 * i + 2 * h + 1]);
+        }
+        most = max_f32(r->m[h], warp_max_f32(max_f32(most, more), 4) * c);
+        r->keep[h] = exp2_approx(r->m[h] - most);
+        r->m[h] = most;
+        UNROLL for (int i = 0; i < N / 8; i++)
+        {
+            s[4 * i + 2 * h] = exp2_approx(fma_f32(s[4 * i + 2 * h], c, -most));
+            s[4 * i + 2 * h + 1] = exp2_approx(fma_f32(s[4 * i + 2 * h + 1], c, -most));
+            sum += s[4 * i + 2 * h];
+            sum2 += s[4 * i + 2 * h + 1];
+        }
+        r->l[h] = fma_f32(r->l[h], r->keep[h], sum + sum2);
+    }
+}
+
+DEVICE void wg_weights(const float s[N / 2], uint32_t w[N / 16][4])
+{
+    UNROLL for (int i = 0; i < N / 16; i++)
+        UNROLL for (int e = 0; e < 4; e++) w[i][e] = f32_to_bf16x2(s[8 * i + 2 * e], s[8 * i + 2 * e + 1]).bits;
+}
+
+DEVICE void wg_rows(const struct attention_tile_params *p, const struct tile *t, uint32_t first, struct rows *r)
+{
+    const uint32_t packed = (uint32_t)t->rows * GROUP;
+    int32_t other;
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t f = first + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h;
+        int32_t i = (int32_t)(f / GROUP);
+        attention_sight(i, t->rows, t->length, &r->begin[h], &r->end[h]);
+        if (f >= packed) r->end[h] = 0;
+        r->at[h] = t->length - t->rows + i;
+        r->m[h] = NO_SCORE, r->l[h] = 0, r->slope[h] = 0;
+        r->bias[h] = (const float *)p->relative;
+        if (RELATIVE) r->bias[h] += (t->kv_head * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1) + RELATIVE - 1;
+        if (ALIBI) r->slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
+    }
+    attention_sight((int32_t)(first / GROUP), t->rows, t->length, &other, &r->all_end);
+    attention_sight((int32_t)((first + 63) / GROUP), t->rows, t->length, &r->all_begin, &other);
+    if (first + 64 > packed) r->all_end = 0;
+}
+
+DEVICE void wg_store(const struct attention_tile_params *p, const struct tile *t, uint32_t first, const struct rows *r, const float *o)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t f = first + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h;
+        float sum = warp_sum_f32(r->l[h], 4), scale = 1;
+        if (SINKS) {
+            float sink = ((const float *)p->sinks)[t->kv_head * GROUP + f % GROUP] * LOG2_E, most = max_f32(r->m[h], sink);
+            scale = exp2_approx(r->m[h] - most);
+            sum = fma_f32(sum, scale, exp2_approx(sink - most));
+        }
+        scale = sum > 0 && r->m[h] > NO_SCORE ? scale * rcp_approx(sum) : 0.0f;
+        if (f >= (uint32_t)t->rows * GROUP) continue;
+        bf16 *to = (bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD +
+                   lane_id() % 4 * 2;
+        UNROLL for (int d = 0; d < HD / 8; d++)
+            st4(to + d * 8, f32_to_bf16x2(o[4 * d + 2 * h] * scale, o[4 * d + 2 * h + 1] * scale).bits);
+    }
+}
+
+/* The warp has read what the barrier guards. */
+DEVICE void wg_release(mbarrier *bar)
+{
+    warp_sync(FULL_WARP);
+    if (lane_id() == 0) mbarrier_arrive(bar);
+}
+
+DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
+{
+    const uint32_t group = warp_id() / 4 - 1;
+    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
+    if (group == 1) barrier_arrive(2, 256);
+    for (uint32_t item = block_x();; item += grid_dim_x()) {
+        struct tile t;
+        if (!wg_tile(p, item, &t)) break;
+        struct rows r;
+        float s[N / 2], o[HD / 2];
+        uint32_t w[N / 16][4];
+        const uint32_t first = t.first + group * 64;
+        wg_rows(p, &t, first, &r);
+        UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
+        if (t.blocks) {
+            const unsigned char *q = qs + group * 64 * 128;
+            mbarrier_wait(b->q_full, q_phase);
+            mbarrier_wait(&b->k_full[turn], phase);
+            wgmma_fence();
+            wg_scores(s, q, stages + turn * 2 * KV_BYTES);
+            wgmma_commit();
+            wgmma_wait(0);
+            wgmma_pin(s, N / 2);
+            wg_release(&b->k_empty[turn]);
+            if (++turn == STAGES) turn = 0, phase ^= 1;
+            wg_softmax(s, t.from, &r);
+            wg_weights(s, w);
+            UNROLL_N(1) for (uint32_t j = 1; j < t.blocks; j++)
+            {
+                mbarrier_wait(&b->k_full[turn], phase);
+                barrier_sync(2 + group, 256);
+                wgmma_fence();
+                wg_scores(s, q, stages + turn * 2 * KV_BYTES);
+                wgmma_commit();
+                mbarrier_wait(&b->v_full[v_turn], v_phase);
+                wg_values(o, w, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
+                wgmma_commit();
+                barrier_arrive(3 - group, 256);
+                wgmma_wait(1);
+                wgmma_pin(s, N / 2);
+                wg_release(&b->k_empty[turn]);
+                if (++turn == STAGES) turn = 0, phase ^= 1;
+                wg_softmax(s, t.from + (int32_t)(j * N), &r);
+                wgmma_wait(0);
+                wgmma_pin(o, HD / 2);
+                wg_release(&b->v_empty[v_turn]);
+                if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
+                wg_weights(s, w);
+                UNROLL for (int i = 0; i < HD / 2; i++) o[i] *= r.keep[i / 2 % 2];
+            }
+            wg_release(b->q_empty);
+            q_phase ^= 1;
+            mbarrier_wait(&b->v_full[v_turn], v_phase);
+            wgmma_fence();
+            wg_values(o, w, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
+            wgmma_commit();
+            wgmma_wait(0);
+            wgmma_pin(o, HD / 2);
+            wg_release(&b->v_empty[v_turn]);
+            if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
+        }
+        wg_store(p, &t, first, &r, o);
+    }
+    if (group == 0) barrier_sync(2, 256); /* takes what the other arrived for last */
+}
+
+KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
+{
+    SHARED(mbarrier, bar, 2 + 4 * STAGES);
+    struct bars b;
+    unsigned char *qs = dynamic_shared(), *stages = qs + M * HD * 2;
+    b.q_full = bar, b.q_empty = bar + 1, b.k_full = bar + 2, b.k_empty = b.k_full + STAGES;
+    b.v_full = b.k_empty + STAGES, b.v_empty = b.v_full + STAGES;
+    if (thread_x() == 0) {
+        mbarrier_init(b.q_full, 128), mbarrier_init(b.q_empty, 8);
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(&b.k_full[i], 128), mbarrier_init(&b.v_full[i], 128);
+            mbarrier_init(&b.k_empty[i], 8), mbarrier_init(&b.v_empty[i], 8);
+        }
+    }
+    grid_dependency_launch();
+    block_sync();
+    grid_dependency_wait();
+    if (warp_id() < 4) {
+        registers_shrink(40);
+        wg_produce(&p, &b, qs, stages);
+    } else {
+        registers_grow(232);
+        wg_consume(&p, &b, qs, stages);
+    }
+}
