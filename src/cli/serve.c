@@ -16,7 +16,7 @@ static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
     int64_t port, max_body, max_headers, max_output, connections, per_address, max_waiting;
     double idle, read, write, ping, drain;
-    bool access_log, null_model;
+    bool access_log, null_model, shared_memory;
     struct option_list alias;
 } o;
 
@@ -27,6 +27,7 @@ static const struct option options[] = {
     {"unix", 0, OPTION_TEXT, NULL, "PATH", NULL, NULL, 0, 0, "listen on a Unix socket instead", &o.unix_path},
     {"tls-cert", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "certificate chain (PEM); with --tls-key", &o.tls_cert},
     {"tls-key", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "private key (PEM)", &o.tls_key},
+    {"shared-memory", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "KServe's clients may register system shared memory (default on; --no-shared-memory: not)", &o.shared_memory},
     {"api-keys", 0, OPTION_TEXT, "ROSE_API_KEYS", "FILE", NULL, NULL, 0, 0, "one key a line; requests need one of them", &o.api_keys},
     {"cors-origin", 0, OPTION_TEXT, NULL, "ORIGIN", NULL, NULL, 0, 0, "let pages from there call the API; * for all", &o.cors},
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
@@ -123,6 +124,7 @@ static void fill(struct server_options *s)
     s->log_json = !strcmp(o.log_format, "json");
     s->log_requests = o.access_log && !cli_common.quiet;
     s->null_model = o.null_model;
+    s->no_shared_memory = !o.shared_memory;
 }
 
 /* The models among the words, by their names; the repositories stay words. */
@@ -152,7 +154,7 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     struct rose_error err = {0};
     struct strbuf template = {0};
     int count, status, opened = 0;
-    o.access_log = true;
+    o.access_log = o.shared_memory = true;
     if (!cli_parse(self, argc, argv, words, MAX_MODELS, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
     fill(&server);

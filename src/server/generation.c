@@ -44,6 +44,12 @@ void generation_refuse(struct httpd_request *http, const struct writer *writer, 
     strbuf_free(&b);
 }
 
+static void refuse(struct generation *g, const struct api_error *e)
+{
+    if (g->writer->fail) g->writer->fail(g, e);
+    else generation_refuse(g->http, g->writer, e);
+}
+
 /* The engine gave up on it. */
 static void fail(struct generation *g, const struct api_error *e)
 {
@@ -55,7 +61,7 @@ static void fail(struct generation *g, const struct api_error *e)
         if (!g->http) return; /* the flush found the client gone */
         httpd_stream_end(http);
     } else {
-        generation_refuse(http, g->writer, e);
+        refuse(g, e);
     }
     close_all(g, true);
 }
@@ -78,6 +84,8 @@ static void finish(struct generation *g)
         httpd_stream_flush(http);
         if (!g->http) return;
         httpd_stream_end(http);
+    } else if (g->writer->reply) {
+        g->writer->reply(g);
     } else {
         struct strbuf b = {0};
         g->writer->whole(g, &b);
@@ -111,8 +119,9 @@ static void write_piece(struct generation *g, int index)
     httpd_stream_flush(g->http);
 }
 
-void generation_ping(struct generation *g)
+static void on_idle(struct httpd_request *http)
 {
+    struct generation *g = http->owner;
     if (!g->request->stream) return;
     if (!begin(g)) return;
     g->writer->ping(g);
@@ -365,7 +374,7 @@ static bool prepare(struct generation *g, struct api_error *e)
     struct api_request *r = g->request;
     struct arena *arena = &g->http->arena;
     g->created = (int64_t)time(NULL);
-    g->model = models_find(owner, r->model);
+    if (!g->model) g->model = models_find(owner, r->model);
     if (!g->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(r->model.n, 200), r->model.p);
     g->http->log_model = g->model->name;
     if (owner->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
@@ -380,24 +389,54 @@ static bool prepare(struct generation *g, struct api_error *e)
     return true;
 }
 
+static struct generation *new_generation(struct models *models, struct httpd_request *http, const struct writer *writer, struct api_request **r)
+{
+    struct generation *g = ARENA_NEW(&http->arena, struct generation);
+    owner = models;
+    if (g && !*r) *r = ARENA_NEW(&http->arena, struct api_request);
+    if (!g || !*r) return NULL;
+    *g = (struct generation){.sink = {take, is_full}, .http = http, .request = *r, .writer = writer};
+    http->owner = g;
+    return g;
+}
+
+static void start(struct generation *g, bool read, struct api_error *e)
+{
+    struct httpd_request *http = g->http;
+    if (read && prepare(g, e) && submit(g, e)) {
+        http->on_gone = on_gone;
+        http->on_idle = on_idle;
+        return;
+    }
+    refuse(g, e);
+    close_all(g, true);
+}
+
 void generation_start(struct models *models, struct httpd_request *http, enum api_kind kind)
 {
     const struct writer *writer = kind == API_CHAT ? &openai_chat_writer : kind == API_COMPLETION ? &openai_completion_writer : &anthropic_writer;
-    struct generation *g = ARENA_NEW(&http->arena, struct generation);
-    struct api_request *r = ARENA_NEW(&http->arena, struct api_request);
+    struct api_request *r = NULL;
     struct api_error e = {0};
-    owner = models;
-    if (!g || !r) {
-        api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
-        generation_refuse(http, writer, &e);
+    struct generation *g = new_generation(models, http, writer, &r);
+    if (g) {
+        start(g, read_request(http, kind, r, &e), &e);
         return;
     }
-    *g = (struct generation){.sink = {take, is_full}, .http = http, .request = r, .writer = writer};
-    http->owner = g;
-    if (read_request(http, kind, r, &e) && prepare(g, &e) && submit(g, &e)) {
-        http->on_gone = on_gone;
-        return;
-    }
-    close_all(g, true);
+    api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
     generation_refuse(http, writer, &e);
+}
+
+void generation_submit(struct models *models, struct httpd_request *http, struct model *model, struct api_request *r, const struct writer *writer, void *user)
+{
+    struct api_error e = {0};
+    struct generation *g = new_generation(models, http, writer, &r);
+    if (g) {
+        g->model = model;
+        g->user = user;
+        start(g, true, &e);
+        return;
+    }
+    struct generation none = {.http = http, .user = user, .writer = writer};
+    api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
+    refuse(&none, &e);
 }

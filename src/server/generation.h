@@ -47,6 +47,8 @@ struct writer {
     void (*error)(struct generation *g, const struct api_error *e);   /* streams: it has begun and fails */
     void (*ping)(struct generation *g);
     void (*whole)(struct generation *g, struct strbuf *out);
+    void (*reply)(struct generation *g);                              /* instead of `whole`: answers itself; NULL: `whole` */
+    void (*fail)(struct generation *g, const struct api_error *e);    /* instead of `refusal`: nothing has been sent yet; NULL: `refusal` */
     void (*refusal)(const struct api_error *e, const char *request_id, struct strbuf *out); /* the body of an error's answer */
 };
 extern const struct writer openai_chat_writer, openai_completion_writer, anthropic_writer;
@@ -62,13 +64,14 @@ struct generation {
     struct choice *choices; /* [choices_count], choice i of part p is p * n + i */
     int parts_count, parts_open, choices_count;
     bool began;
+    void *user;
     struct str head; /* what every chunk begins with; in the request's arena */
 };
 
 /* Read, submit, and answer when it is done (or begin to, for streams). */
 void generation_start(struct models *models, struct httpd_request *http, enum api_kind kind);
-/* A sign of life for a stream that has nothing to say. */
-void generation_ping(struct generation *g);
+/* The same for a request that has been read already; `user` is the writer's. model: where it runs, NULL: find it by name. */
+void generation_submit(struct models *models, struct httpd_request *http, struct model *model, struct api_request *request, const struct writer *writer, void *user);
 void generation_refuse(struct httpd_request *http, const struct writer *writer, const struct api_error *e);
 
 /* Totals over parts. */

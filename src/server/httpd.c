@@ -70,6 +70,14 @@ void httpd_reply(struct httpd_request *r, int status, const char *type, struct s
     mark_dirty(r);
 }
 
+void httpd_reply_written(struct httpd_request *r, int status, const char *type)
+{
+    r->status = status;
+    r->type = type;
+    r->ended = true;
+    mark_dirty(r);
+}
+
 void httpd_stream_begin(struct httpd_request *r, int status, const char *type)
 {
     r->status = status;
@@ -93,6 +101,7 @@ static void leave(struct httpd_request *r)
 void httpd_stream_flush(struct httpd_request *r)
 {
     mark_dirty(r);
+    if (!r->http) return; /* whoever answers without a connection looks for itself */
     if (!r->out.failed && httpd_pending(r) <= r->http->options->output_limit) return;
     shutdown(r->connection->fd, SHUT_RDWR);
     leave(r);

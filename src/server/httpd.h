@@ -43,6 +43,7 @@ struct httpd_request {
     /* Whoever answers later. on_gone is called once when the client has left before the end; the request is freed soon after. */
     void *owner;
     void (*on_gone)(struct httpd_request *r);
+    void (*on_idle)(struct httpd_request *r); /* nothing was sent for a while; NULL: that is nothing to do about */
     /* For the log. */
     const char *log_model, *log_finish;
     int log_prompt, log_completion, log_cached;
@@ -69,6 +70,8 @@ const char *httpd_argument(const struct httpd_request *r, const char *name);
 void httpd_add_header(struct httpd_request *r, const char *name, const char *value);
 /* Answer at once with a whole body (copied). */
 void httpd_reply(struct httpd_request *r, int status, const char *type, struct str body);
+/* The same with what has been written to httpd_stream: nothing is copied. */
+void httpd_reply_written(struct httpd_request *r, int status, const char *type);
 /* Answer in pieces. */
 void httpd_stream_begin(struct httpd_request *r, int status, const char *type);
 /* Where to append; call httpd_stream_flush after it. */

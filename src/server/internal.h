@@ -7,15 +7,28 @@
 #include "server/httpd.h"
 #include "server/keys.h"
 #include "server/models.h"
+#include "server/regions.h"
 
-enum { ROUTES_MAX = 32, ROUTE_CODES = 600 };
+enum { ROUTES_MAX = 64, ROUTE_CODES = 600 };
 
+/* What KServe's logging and trace/setting routes keep. */
+struct kserve_settings {
+    bool info, warning, error;
+    int verbose;
+    char format[16];      /* "default" or "ISO8601" */
+    char rate[24], count[24], frequency[24];
+};
+
+struct grpc_server;
 struct server {
     const struct server_options *options;
     const char *device;
     struct models models;
     struct httpd *http;
     struct keys keys;
+    struct regions regions;
+    struct kserve_settings settings;
+    struct grpc_server *grpc; /* NULL: none */
     bool draining;
     double started_s;
     uint64_t answers[ROUTES_MAX][6]; /* by route and hundreds of the status; [5] of the last row: without route */

@@ -1,11 +1,12 @@
 #define _GNU_SOURCE
 /* Which path leads where, and what holds for all: methods, keys, cross-origin requests, errors. */
-#include "server/internal.h"
+#include "server/kserve.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8 }; /* no key needed; the path goes on; errors in Anthropic's form; not logged */
+/* No key needed; the path goes on; errors in Anthropic's form; not logged; KServe's paths and errors. */
+enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8, KSERVE = 16 };
 
 static void chat(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_CHAT); }
 static void completion(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_COMPLETION); }
@@ -30,6 +31,9 @@ static const struct route {
     {"GET", "/health", OPEN | QUIET, ops_health},
     {"GET", "/metrics", OPEN | QUIET, ops_metrics},
     {"GET", "/version", OPEN | QUIET, ops_version},
+    {"GET", "/v2/health/", OPEN | QUIET | PREFIX | KSERVE, kserve_route},
+    {"GET", "/v2/", PREFIX | KSERVE, kserve_route},
+    {"GET", "/v2", KSERVE, kserve_route},
     {"GET", "/", OPEN, page_serve},
 };
 
@@ -45,6 +49,10 @@ static const struct route *find(const char *path)
 void route_error(struct httpd_request *r, const struct api_error *e)
 {
     const struct route *route = find(r->path);
+    if (route && route->flags & KSERVE) {
+        kserve_refuse(r, e);
+        return;
+    }
     generation_refuse(r, route && route->flags & ANTHROPIC ? &anthropic_writer : &openai_chat_writer, e);
 }
 
@@ -55,10 +63,16 @@ static bool has_key(const struct server *s, const struct httpd_request *r)
     return plain && keys_match(&s->keys, str_of(plain));
 }
 
-/* OPTIONS: what a browser asks before a cross-origin request. */
-static void preflight(struct server *s, struct httpd_request *r, const struct route *route)
+static const char *allowed(const char *methods)
 {
-    httpd_add_header(r, "Allow", route && !strcmp(route->method, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
+    if (methods && !strcmp(methods, "GET, POST")) return "GET, HEAD, POST, OPTIONS";
+    return methods && !strcmp(methods, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
+}
+
+/* OPTIONS: what a browser asks before a cross-origin request. */
+static void preflight(struct server *s, struct httpd_request *r, const char *methods)
+{
+    httpd_add_header(r, "Allow", allowed(methods));
     if (s->options->cors_origin) {
         httpd_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
         const char *wanted = httpd_header(r, "Access-Control-Request-Headers");
@@ -75,14 +89,16 @@ void routes_headers(void *server, struct httpd_request *r)
     const struct route *route = find(r->path);
     struct api_error e = {0};
     bool is_post = !strcmp(r->method, "POST"), is_get = !strcmp(r->method, "GET") || !strcmp(r->method, "HEAD");
+    const char *methods = !route ? NULL : route->flags & KSERVE ? kserve_methods(r->path) : route->method;
+    if (!methods) route = NULL;
     if (!strcmp(r->method, "OPTIONS")) {
-        preflight(s, r, route);
+        preflight(s, r, methods);
         return;
     }
     if (!route) api_error_set(&e, 404, "not_found_error", "not_found", NULL, "there is nothing at %.200s", r->path);
-    else if (!strcmp(route->method, "POST") ? !is_post : !is_get) {
-        httpd_add_header(r, "Allow", !strcmp(route->method, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS");
-        api_error_set(&e, 405, "invalid_request_error", "method_not_allowed", NULL, "%.200s takes %s, not %.40s", r->path, route->method, r->method);
+    else if (!(is_post && strstr(methods, "POST")) && !(is_get && strstr(methods, "GET"))) {
+        httpd_add_header(r, "Allow", allowed(methods));
+        api_error_set(&e, 405, "invalid_request_error", "method_not_allowed", NULL, "%.200s takes %s, not %.40s", r->path, methods, r->method);
     } else if (s->keys.count && !(route->flags & OPEN) && !has_key(s, r)) {
         httpd_add_header(r, "WWW-Authenticate", "Bearer");
         api_error_set(&e, 401, "authentication_error", "invalid_api_key", NULL, "no valid API key was sent (Authorization: Bearer KEY, or X-Api-Key: KEY)");
@@ -102,5 +118,5 @@ void routes_completed(void *server, const struct httpd_request *r)
     s->answers[row][hundred >= 1 && hundred <= 5 ? hundred : 0]++;
     s->bytes_sent += r->sent;
     s->clients_gone += r->gone;
-    if (s->options->log_requests && !(route && route->flags & QUIET && r->status < 400)) log_request(s, r);
+    if (s->options->log_requests && s->settings.info && !(route && route->flags & QUIET && r->status < 400)) log_request(s, r);
 }

@@ -62,7 +62,7 @@ static void notify(const struct server_options *o, const char *state)
 static void on_idle(void *user, struct httpd_request *r)
 {
     (void)user;
-    if (r->owner && r->on_gone) generation_ping(r->owner);
+    if (r->on_gone && r->on_idle) r->on_idle(r);
 }
 
 static void take_signal(struct loop *l)
@@ -191,13 +191,15 @@ static enum rose_status serve(struct loop *l, const struct server_model *models,
 
 enum rose_status server_run(const struct server_options *options, const struct server_model *models, int count, const char *device, struct rose_error *err)
 {
-    struct server s = {.options = options, .device = device};
+    struct server s = {.options = options, .device = device, .regions = {.off = options->no_shared_memory},
+                       .settings = {.info = true, .warning = true, .error = true, .format = "default", .rate = "1000", .count = "-1", .frequency = "0"}};
     struct loop l = {.s = &s, .epoll_fd = -1, .signal_fd = -1};
     raise_descriptor_limit();
     enum rose_status status = serve(&l, models, count, err);
     httpd_close(s.http);
     models_close(&s.models);
     keys_free(&s.keys);
+    regions_remove(&s.regions, (struct str){0});
     if (l.signal_fd >= 0) close(l.signal_fd);
     if (l.epoll_fd >= 0) close(l.epoll_fd);
     return status;

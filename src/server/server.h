@@ -31,6 +31,7 @@ struct server_options {
     int repositories_count;
     struct rose_device *rose_device;          /* models are loaded on it, */
     const struct rose_engine_options *engine; /* with these options; NULL: none is loaded */
+    bool no_shared_memory; /* KServe's clients may not register any */
     bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
 };
 void server_options_init(struct server_options *options);

@@ -1,0 +1,144 @@
+/* Loading, settings and readiness: what KServe's transports do alike. */
+#include <stdio.h>
+
+#include "server/kserve.h"
+#include "server/loader.h"
+
+void kserve_rescan(struct server *s)
+{
+    struct rose_error err;
+    for (int i = 0; i < s->options->repositories_count; i++)
+        if (repository_scan(&s->models, s->options->repositories[i], &err) != ROSE_OK) log_line(s->options, "warning", "%s", err.message);
+}
+
+/* The version that a load of the name means: the highest one that can be loaded. */
+static struct model *to_load(struct models *m, struct str name)
+{
+    struct model *best = NULL;
+    for (int i = 0; i < m->count; i++) {
+        struct model *c = &m->models[i];
+        if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
+    }
+    return best;
+}
+
+static bool refused(enum rose_status s, const struct rose_error *err, struct api_error *e)
+{
+    int status = s == ROSE_BUSY || s == ROSE_CANCELLED || s == ROSE_NO_MEMORY ? 503 : s == ROSE_NOT_FOUND ? 404 : 400;
+    return api_error_set(e, status, "server_error", NULL, NULL, "%s", err->message);
+}
+
+bool kserve_load(struct server *s, struct str name, const struct json *parameters, struct model_wait *wait, struct model **model, struct api_error *e)
+{
+    struct rose_error err = {0};
+    if (parameters && parameters->count)
+        return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", NULL, "load takes no parameters here ('%.*s'): a model's configuration and files are those of its directory",
+                             (int)ROSE_MIN(parameters->members[0].key.n, 64), parameters->members[0].key.p);
+    kserve_rescan(s);
+    *model = to_load(&s->models, name);
+    if (!*model) return api_error_set(e, 404, "not_found_error", "model_not_found", NULL, "failed to load '%.*s', no such model in the repository", (int)ROSE_MIN(name.n, 200), name.p);
+    enum rose_status st = loader_load(&s->models, *model, wait, &err);
+    return st == ROSE_OK || refused(st, &err, e);
+}
+
+bool kserve_unload(struct server *s, struct str name, struct api_error *e)
+{
+    bool known = false;
+    struct rose_error err = {0};
+    for (int i = 0; i < s->models.count; i++) {
+        struct model *m = &s->models.models[i];
+        if (!str_is(name, m->name)) continue;
+        known = true;
+        enum rose_status st = loader_unload(&s->models, m, &err);
+        if (st != ROSE_OK) return refused(st, &err, e);
+    }
+    return known || api_error_set(e, 404, "not_found_error", "model_not_found", NULL, "failed to unload '%.*s', no such model", (int)ROSE_MIN(name.n, 200), name.p);
+}
+
+/* All that should serve does: the highest version of every name, but for what was unloaded on purpose. */
+bool kserve_ready(const struct server *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->models.count; i++) {
+        const struct model *m = &s->models.models[i];
+        if (m->state == MODEL_LOADING) return false;
+        any |= m->state == MODEL_READY;
+    }
+    return any && !s->draining;
+}
+
+/* --- settings ------------------------------------------------------------------------------------------------------------------------- */
+
+static bool refuse(struct api_error *e, struct str key, const char *why)
+{
+    return api_error_set(e, 400, "invalid_request_error", "unsupported_parameter", NULL, "setting %.*s: %s", (int)ROSE_MIN(key.n, 64), key.p, why);
+}
+
+static bool change_log(struct server *s, struct str key, const struct json *v, struct api_error *e)
+{
+    struct kserve_settings *k = &s->settings;
+    bool *to = str_is(key, "log_info") ? &k->info : str_is(key, "log_warning") ? &k->warning : str_is(key, "log_error") ? &k->error : NULL;
+    if (to) {
+        if (v->type != JSON_TRUE && v->type != JSON_FALSE) return refuse(e, key, "it must be true or false");
+        *to = v->type == JSON_TRUE;
+        return true;
+    }
+    if (str_is(key, "log_verbose_level")) {
+        if (json_int(v, -1) < 0 || json_int(v, -1) > 100) return refuse(e, key, "it must be an integer from 0 to 100");
+        k->verbose = (int)v->integer;
+        return true;
+    }
+    if (str_is(key, "log_format")) {
+        struct str f = json_str(v, "");
+        if (!str_is(f, "default") && !str_is(f, "ISO8601")) return refuse(e, key, "it must be \"default\" or \"ISO8601\"");
+        snprintf(k->format, sizeof k->format, "%.*s", STR_ARG(f));
+        return true;
+    }
+    if (str_is(key, "log_file")) return json_str(v, "x").n == 0 || refuse(e, key, "lines go to standard error; whoever starts the server chooses where that leads");
+    return refuse(e, key, "it is unknown");
+}
+
+static bool change_trace(struct server *s, struct str key, const struct json *v, struct api_error *e)
+{
+    struct kserve_settings *k = &s->settings;
+    const struct json *first = v->type == JSON_ARRAY && v->count == 1 ? &v->items[0] : v; /* a value or a list of one */
+    struct { const char *name; char *to; const char *fallback; } numbers[] = {{"trace_rate", k->rate, "1000"}, {"trace_count", k->count, "-1"}, {"log_frequency", k->frequency, "0"}};
+    for (size_t i = 0; i < ROSE_COUNT(numbers); i++) {
+        int64_t n;
+        if (!str_is(key, numbers[i].name)) continue;
+        if (first->type == JSON_NULL) return snprintf(numbers[i].to, 24, "%s", numbers[i].fallback), true;
+        if (first->type == JSON_NUMBER && first->is_integer) n = first->integer;
+        else if (!str_to_i64(json_str(first, "x"), &n)) return refuse(e, key, "it must be an integer");
+        if (n < -1) return refuse(e, key, "it must be -1 or more");
+        return snprintf(numbers[i].to, 24, "%lld", (long long)n), true;
+    }
+    if (str_is(key, "trace_level")) {
+        if (v->type == JSON_NULL || str_is(json_str(first, ""), "OFF")) return true;
+        return refuse(e, key, "only OFF is possible: there are no traces; log lines and /metrics have times");
+    }
+    if (str_is(key, "trace_file") || str_is(key, "trace_mode")) return v->type == JSON_NULL || refuse(e, key, "there are no traces");
+    return refuse(e, key, "it is unknown");
+}
+
+bool kserve_settings_change(struct server *s, bool log, const struct json *settings, struct api_error *e)
+{
+    struct kserve_settings before = s->settings;
+    for (uint32_t i = 0; settings && i < settings->count; i++) {
+        const struct json_member *m = &settings->members[i];
+        if (log ? change_log(s, m->key, &m->value, e) : change_trace(s, m->key, &m->value, e)) continue;
+        s->settings = before; /* all or nothing */
+        return false;
+    }
+    return true;
+}
+
+void kserve_add_settings(const struct server *s, bool log, struct strbuf *b)
+{
+    const struct kserve_settings *k = &s->settings;
+    if (log)
+        strbuf_printf(b, "{\"log_file\":\"\",\"log_info\":%s,\"log_warning\":%s,\"log_error\":%s,\"log_verbose_level\":%d,\"log_format\":\"%s\"}", k->info ? "true" : "false",
+                      k->warning ? "true" : "false", k->error ? "true" : "false", k->verbose, k->format);
+    else
+        strbuf_printf(b, "{\"trace_level\":[\"OFF\"],\"trace_rate\":\"%s\",\"trace_count\":\"%s\",\"log_frequency\":\"%s\",\"trace_file\":\"\",\"trace_mode\":\"triton\"}", k->rate, k->count,
+                      k->frequency);
+}

@@ -1,0 +1,54 @@
+/* libFuzzer: KServe's infer requests. The first two bytes are the length of the JSON header in 16-byte steps (0xFFFF: none). What is accepted
+ * must be readable to its end: every BYTES element, every number, and back to JSON. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "server/kserve.h"
+
+static double sum;
+
+static void use(const struct kserve_tensor *t)
+{
+    struct str rest = t->data;
+    struct strbuf b = {0};
+    size_t want = 0;
+    if (!kserve_elements(t->shape, t->rank, &want) || want != t->elements) abort();
+    for (size_t i = 0; i < t->elements; i++) {
+        if (t->type == KSERVE_BYTES) {
+            struct str s = kserve_next_bytes(&rest);
+            for (size_t k = 0; k < s.n; k++) sum += s.p[k];
+        } else {
+            sum += kserve_number(t, i);
+        }
+    }
+    if (t->type == KSERVE_BYTES && rest.n) abort();
+    if (t->type != KSERVE_FP32) kserve_to_json(t, &b); /* of FP32 only aligned outputs become JSON */
+    strbuf_free(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct arena arena;
+    struct kserve_request r;
+    struct api_error e = {0};
+    if (size < 2) return 0;
+    size_t header = data[0] | (size_t)data[1] << 8;
+    /* A copy of its own, so that reading past the end shows. */
+    char *body = malloc(size - 2 + 1);
+    if (!body) return 0;
+    memcpy(body, data + 2, size - 2);
+    arena_init(&arena, (size_t)64 << 20);
+    if (kserve_read((struct str){body, size - 2}, header == 0xFFFF ? SIZE_MAX : header, &arena, NULL, &r, &e)) {
+        for (int i = 0; i < r.inputs_count; i++) use(&r.inputs[i]);
+    } else if (e.status < 400 || !e.message[0]) {
+        abort();
+    }
+    /* Raw bytes as BYTES of one and of two elements. */
+    for (int n = 1; n <= 2; n++) {
+        struct kserve_tensor t = {STR("t"), KSERVE_BYTES, 1, {n}, (size_t)n, {body, size - 2}};
+        if (kserve_check(&t, &e)) use(&t);
+    }
+    arena_free(&arena);
+    free(body);
+    return 0;
+}
