@@ -97,28 +97,34 @@ DEVICE void wg_load_q(const struct attention_tile_params *p, const struct tile *
     }
 }
 
-/* K or V of the N tokens from t0. */
+/* K or V of the N tokens from t0. A page's rows follow one another, so that inside of the file a copy costs hardly more than its
+ * own instruction (the computing warps need the issue slots). */
 DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile *t, uint32_t thread, const int32_t pages[N / SPAN],
                        int32_t t0, bool value, unsigned char *to)
 {
-    UNROLL for (uint32_t i = 0; i < N / ROWS_A_TURN; i++)
+    const uint32_t row0 = thread / CHUNKS, col = thread % CHUNKS;
+    const int64_t stride = PAGES ? HD * 2 : (value ? p->v_stride : p->k_stride) * 2;
+    const char *base = (const char *)p->pool + p->layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
+                       KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, 2);
+    if (!PAGES) base = (const char *)((const bf16 *)(value ? p->v : p->k) + t->kv_head * HD) + (t->row0 + t0) * stride;
+    base += row0 * stride + col * 16;
+    bool inside = t0 + N <= t->to;
+    UNROLL for (int i = 0; i < N / SPAN && PAGES; i++) inside = inside && pages[i] >= 0;
+    UNROLL for (uint32_t s = 0; s < N / SPAN; s++)
     {
-        uint32_t row = thread / CHUNKS + i * ROWS_A_TURN, col = thread % CHUNKS;
-        int32_t token = t0 + (int32_t)row;
-        const char *from = (const char *)p->q;
-        bool there = token < t->to;
-        if (PAGES) {
-            int32_t page = pages[i * ROWS_A_TURN / SPAN];
-            there = there && page >= 0;
-            if (there)
-                from = (const char *)p->pool + page * p->page_bytes + p->layer_offset +
-                       (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
-                       KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, 2) + col * 16;
-        } else if (there) {
-            from = (const char *)((const bf16 *)(value ? p->v : p->k) + (t->row0 + token) * (value ? p->v_stride : p->k_stride) +
-                                  t->kv_head * HD + col * 8);
+        const char *from = base + (PAGES ? pages[s] * p->page_bytes : (int64_t)s * SPAN * stride);
+        if (inside) {
+            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+                cp_async16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), from + i * ROWS_A_TURN * stride);
+        } else {
+            UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            {
+                uint32_t row = row0 + s * SPAN + i * ROWS_A_TURN;
+                bool there = t0 + (int32_t)row < t->to && pages[s] >= 0;
+                cp_async16_zfill(to + wg_place(row, col, KV_PIECE), there ? from + i * ROWS_A_TURN * stride : (const char *)p->q,
+                                 there ? 16 : 0);
+            }
         }
-        cp_async16_zfill(to + wg_place(row, col, KV_PIECE), from, there ? 16 : 0);
     }
 }
 
@@ -278,6 +284,17 @@ DEVICE void wg_store(const struct attention_tile_params *p, const struct tile *t
     }
 }
 
+/* The compiler's scheduler moves a wait for products up to the place where their issue ended, over all arithmetic. It leaves the
+ * order of memory accesses alone: a store of the softmax's last result keeps the softmax before the wait. */
+DEVICE void wg_keep_order(float *order, float last)
+{
+#ifdef ROSE_SIMT
+    (void)order, (void)last;
+#else
+    asm volatile("st.volatile.shared.f32 [%0], %1;" ::"r"(shared_address(order)), "f"(last) : "memory");
+#endif
+}
+
 /* The warp has read what the barrier guards. */
 DEVICE void wg_release(mbarrier *bar)
 {
@@ -285,7 +302,8 @@ DEVICE void wg_release(mbarrier *bar)
     if (lane_id() == 0) mbarrier_arrive(bar);
 }
 
-DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
+DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages,
+                       float *order)
 {
     const uint32_t group = warp_id() / 4 - 1;
     uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
@@ -328,6 +346,7 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
                 wg_release(&b->k_empty[turn]);
                 if (++turn == STAGES) turn = 0, phase ^= 1;
                 wg_softmax(s, t.from + (int32_t)(j * N), &r);
+                wg_keep_order(order, r.l[0] + r.l[1]);
                 wgmma_wait(0);
                 wgmma_pin(o, HD / 2);
                 wg_release(&b->v_empty[v_turn]);
@@ -354,6 +373,7 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
 KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
 {
     SHARED(mbarrier, bar, 2 + 4 * STAGES);
+    SHARED(float, order, THREADS);
     struct bars b;
     unsigned char *qs = dynamic_shared(), *stages = qs + M * HD * 2;
     b.q_full = bar, b.q_empty = bar + 1, b.k_full = bar + 2, b.k_empty = b.k_full + STAGES;
@@ -373,6 +393,6 @@ KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
         wg_produce(&p, &b, qs, stages);
     } else {
         registers_grow(232);
-        wg_consume(&p, &b, qs, stages);
+        wg_consume(&p, &b, qs, stages, order + thread_x());
     }
 }
