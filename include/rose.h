@@ -64,7 +64,8 @@ struct rose_device_options {
     bool no_pin;         /* CPU: do not bind workers to cores */
     const char *isa;     /* CPU: "auto" (NULL), "portable", "avx2", "avx512", "amx" */
     bool debug_sync;     /* CUDA: wait after every launch, so that an error names its kernel */
-    const char *cache_dir; /* compiled kernels; NULL: $XDG_CACHE_HOME/rose */
+    const char *cache_dir; /* compiled kernels and packed weights; NULL: $XDG_CACHE_HOME/rose */
+    bool no_packed_cache; /* CPU: pack weights at every start, keep no file of them (under cache_dir/packed) */
     const char *driver, *nvrtc; /* paths of libcuda and libnvrtc; NULL: the usual places */
     /* Lines worth a log: which device was taken, what became of weights, the memory plan. From any thread, one at a time; may be NULL. */
     void (*message)(void *user, enum rose_message_level level, const char *line);
@@ -93,6 +94,7 @@ struct rose_engine_options {
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
     const char *chat_template; /* template text that replaces the model's own; NULL */
+    const char *task;       /* "auto" (NULL): what the model's files say; "generate", "embed", "classify", "score" */
     bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
     /* Called from rose_engine_open while loading; may be NULL. */
     void (*progress)(void *user, const char *what, size_t done, size_t total);
@@ -178,6 +180,28 @@ enum rose_status rose_render_template(const char *chat_template, size_t template
 enum rose_status rose_inspect(const char *model, int context, int sequences, const char *kv, char **json, struct rose_error *err);
 /* What a layout "(8,16):(16,1)" or "<3,4,3> (8,16):(16,1)" is and, with draw, looks like, as text; free with rose_free. */
 enum rose_status rose_layout(const char *text, bool draw, bool color, char **out, struct rose_error *err);
+/* What a model's steps are made of on a GPU, recorded from its config alone: no weights are read, and without a GPU a card of the
+ * architecture is planned for. */
+enum rose_kernels_show { ROSE_KERNELS_JSON, ROSE_KERNELS_SOURCE, ROSE_KERNELS_PTX, ROSE_KERNELS_SASS };
+struct rose_kernels_options {
+    const char *model;           /* as in the engine's options */
+    const char *arch;            /* without a device: "sm_80", "sm_89", "sm_90a" (NULL), "sm_100a", "sm_120a" */
+    const int *batches, *chunks; /* decode steps of so many sequences, steps of prompts of so many rows; each goes to the next bucket that there is */
+    size_t batches_count, chunks_count;
+    int context;                 /* tokens of every sequence; 0: 1024 */
+    int max_sequences, step_tokens; /* as in the engine's options: they say which programs there are */
+    const char *kv;
+    bool deterministic;
+    bool measure;                /* with a device: run each launch and add its time */
+    enum rose_kernels_show show; /* JSON: docs/cli.md lists the keys; else the text of each kernel */
+    const char *kernel;          /* only kernels whose name has this in it; NULL: all */
+    const char *export_dir;      /* write all compiled kernels of the engine there, for machines without NVRTC */
+    const char *cache_dir, *nvrtc; /* without a device: as in its options */
+    void (*progress)(void *user, const char *what, size_t done, size_t total);
+    void *progress_user;
+};
+/* device: a CUDA device, or NULL. *out is freed with rose_free. */
+enum rose_status rose_kernels(struct rose_device *device, const struct rose_kernels_options *options, char **out, struct rose_error *err);
 void rose_free(void *memory);
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */
@@ -316,7 +340,8 @@ struct rose_event {
     /* FINAL of EMBED, CLASSIFY, SCORE with finish STOP: float32, row-major */
     const float *values;         /* [rows, cols] */
     int rows, cols;
-    const int32_t *value_ids;    /* sparse: [cols], the token of each weight; a row a token: [rows], the token of each row; else NULL */
+    const int32_t *value_ids;    /* [value_ids_count] sparse: the token of each column; a row a token: the token of each row; else NULL */
+    int value_ids_count;
 };
 
 /* Fill up to n events; waits up to timeout_ms (-1: for ever, 0: not at all) for the first one. Returns how many. */

@@ -61,6 +61,11 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
     const struct model_config *c = &e->model->config;
     i->architecture = c->arch->name;
     i->parameters = e->model->parameters;
+    i->upload_seconds = e->model->upload_seconds;
+    if (e->pool) {
+        task_info(e, i);
+        return;
+    }
     i->tasks = ROSE_CAN_GENERATE;
     i->longest_input = e->engine->options.context;
     i->context = e->engine->options.context;
@@ -75,7 +80,6 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
     i->page_tokens = e->engine->cache.page_tokens;
     i->max_sequences = e->engine->options.max_sequences;
     i->step_tokens = e->engine->options.step_tokens;
-    i->upload_seconds = e->model->upload_seconds;
     i->graph_bytes = e->engine->programs.graph_bytes;
 }
 
@@ -85,6 +89,7 @@ static void say_plan(const struct rose_engine *e)
     const struct rose_model_info *i = &e->info;
     char line[512];
     if (e->model->notice[0]) device_say(e->device, ROSE_MESSAGE_INFO, e->model->notice);
+    if (e->pool) return;
     snprintf(line, sizeof line, "memory: weights %.2f GB, key-value cache %.2f GB (%d pages of %d tokens, %s), work %.2f GB (graphs %.2f GB)", (double)i->weights_bytes / 1e9,
              (double)i->kv_bytes / 1e9, i->kv_pages, i->page_tokens, i->kv_type, (double)i->work_bytes / 1e9, (double)i->graph_bytes / 1e9);
     device_say(e->device, ROSE_MESSAGE_INFO, line);
@@ -112,7 +117,16 @@ static enum rose_status open_model(struct rose_engine *e, const struct rose_engi
             device_say(e->device, ROSE_MESSAGE_INFO, "no tokenizer.json: texts are token ids, \"[12][345]\"");
         }
     } else {
-        ROSE_TRY(model_open(e->device->device, w, on_progress, &progress, &e->model, err));
+        struct head_wish wish;
+        enum rose_status s = task_wish(e, o->task, &wish, err);
+        if (s != ROSE_OK) weights_close(w);
+        if (s == ROSE_OK) s = model_open_as(e->device->device, w, &wish, on_progress, &progress, &e->model, err);
+        if (s != ROSE_OK) return s;
+    }
+    if (e->model->config.own_rows) {
+        struct pool_options p = {.context = o->context, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens, .max_sequences = o->max_sequences,
+                                 .deterministic = o->deterministic};
+        return pool_open(e->model, &p, &e->pool, err);
     }
     return engine_open(e->model, e->text.tokenizer, options, &e->engine, err);
 }
@@ -160,6 +174,7 @@ void rose_engine_close(struct rose_engine *e)
 {
     if (!e) return;
     engine_close(e->engine);
+    pool_close(e->pool);
     text_close(&e->text);
     model_close(e->model);
     weights_close(e->weights);
@@ -178,6 +193,7 @@ void rose_request_init(struct rose_request *r)
 
 enum rose_status rose_submit(struct rose_engine *e, const struct rose_request *r, uint64_t *id, struct rose_error *err)
 {
+    if (e->pool) return task_submit(e, r, id, err);
     if (!e->engine) return status_set(err, ROSE_UNSUPPORTED, "the engine was opened for tokenising only");
     if (r->task != ROSE_TASK_GENERATE) return status_set(err, ROSE_UNSUPPORTED, "this model generates text: it neither embeds, classifies nor scores");
     struct token_ids ids = {0};
@@ -206,14 +222,16 @@ enum rose_status rose_submit(struct rose_engine *e, const struct rose_request *r
 void rose_cancel(struct rose_engine *e, uint64_t id)
 {
     if (e->engine) engine_cancel(e->engine, id);
+    if (e->pool) pool_cancel(e->pool, id);
 }
 
 size_t rose_events(struct rose_engine *e, struct rose_event *events, size_t n, int timeout_ms)
 {
-    return e->engine ? events_read(&e->engine->events, events, n, timeout_ms) : 0;
+    struct events *from = e->engine ? &e->engine->events : e->pool ? &e->pool->events : NULL;
+    return from ? events_read(from, events, n, timeout_ms) : 0;
 }
 
-int rose_event_fd(struct rose_engine *e) { return e->engine ? e->engine->events.fd : -1; }
+int rose_event_fd(struct rose_engine *e) { return e->engine ? e->engine->events.fd : e->pool ? e->pool->events.fd : -1; }
 
 const char *rose_finish_name(enum rose_finish finish)
 {
@@ -225,13 +243,18 @@ void rose_engine_stats(const struct rose_engine *e, struct rose_stats *out)
 {
     *out = (struct rose_stats){0};
     if (e->engine) engine_stats(e->engine, out);
+    if (e->pool) pool_stats(e->pool, out);
 }
 
-size_t rose_engine_steps(const struct rose_engine *e, uint64_t after, struct rose_step *steps, size_t n) { return e->engine ? engine_steps(e->engine, after, steps, n) : 0; }
+size_t rose_engine_steps(const struct rose_engine *e, uint64_t after, struct rose_step *steps, size_t n) 
+{
+    return e->engine ? engine_steps(e->engine, after, steps, n) : e->pool ? pool_steps(e->pool, after, steps, n) : 0;
+}
 
 void rose_engine_drain(struct rose_engine *e)
 {
     if (e->engine) engine_drain(e->engine);
+    if (e->pool) pool_drain(e->pool);
 }
 
 void rose_free(void *memory) { free(memory); }

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "device/device.h"
 #include "engine/engine.h"
+#include "engine/pool.h"
 #include "model/model.h"
 #include "tokenizer/template.h"
 #include "tokenizer/tokenizer.h"
@@ -16,10 +17,14 @@ struct rose_device {
     const struct rose_engine_options *opening; /* whose progress shows compiling; set while an engine opens */
     void (*message)(void *user, enum rose_message_level level, const char *line);
     void *message_user;
+    char *packed_dir; /* what device->packed_dir points to */
     char name[160];
 };
 /* device.c: a line for the log. */
 void device_say(const struct rose_device *device, enum rose_message_level level, const char *line);
+/* What compiles kernels for d->device, and closing of what a rose_device holds. */
+enum rose_status device_open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err);
+void device_close_parts(struct rose_device *d);
 
 /* Everything about text that a checkpoint holds. */
 struct text {
@@ -35,10 +40,16 @@ struct rose_engine {
     struct text text;
     struct weights *weights; /* only with tokenizer_only: else the model owns them */
     struct model *model;
-    struct engine *engine;
+    struct engine *engine; /* of models that generate */
+    struct pool *pool;     /* of those that embed, classify and score */
     struct rose_model_info info;
     char name[160], weights_type[32];
 };
+
+/* task.c: models that embed, classify and score */
+enum rose_status task_wish(const struct rose_engine *engine, const char *name, struct head_wish *out, struct rose_error *err);
+void task_info(const struct rose_engine *engine, struct rose_model_info *info);
+enum rose_status task_submit(struct rose_engine *engine, const struct rose_request *request, uint64_t *id, struct rose_error *err);
 
 /* hub.c: the directory or file a name stands for, in the arena. ORG/NAME is looked up in the hub's cache. */
 enum rose_status hub_resolve(struct arena *arena, const char *model, const char **path, struct rose_error *err);

@@ -16,12 +16,15 @@ struct record {
     struct rose_event event;
 };
 
+static size_t values_bytes(const struct rose_event *e) { return e->values ? (size_t)e->rows * (size_t)e->cols * sizeof *e->values : 0; }
+static size_t ids_bytes(const struct rose_event *e) { return e->value_ids ? (size_t)e->value_ids_count * sizeof *e->value_ids : 0; }
+
 static size_t payload_bytes(const struct rose_event *e)
 {
     size_t tops = (size_t)e->top_count;
     return size_round_up(e->text_bytes + 1, 16) + size_round_up(tops * sizeof *e->top, 16) +
            size_round_up((size_t)e->prompt_count * sizeof *e->prompt_tokens, 16) + size_round_up((size_t)e->prompt_count * sizeof *e->prompt_logprobs, 16) +
-           size_round_up(e->message ? strlen(e->message) + 1 : 0, 16);
+           size_round_up(e->message ? strlen(e->message) + 1 : 0, 16) + size_round_up(values_bytes(e), 16) + size_round_up(ids_bytes(e), 16);
 }
 
 static const void *put(char **at, const void *from, size_t bytes)
@@ -44,6 +47,8 @@ static void pack(struct rose_event *e, char *at)
     e->prompt_tokens = e->prompt_count ? put(&at, e->prompt_tokens, (size_t)e->prompt_count * sizeof *e->prompt_tokens) : NULL;
     e->prompt_logprobs = e->prompt_count ? put(&at, e->prompt_logprobs, (size_t)e->prompt_count * sizeof *e->prompt_logprobs) : NULL;
     if (e->message) e->message = put(&at, e->message, strlen(e->message) + 1);
+    if (e->values) e->values = put(&at, e->values, values_bytes(e));
+    if (e->value_ids) e->value_ids = put(&at, e->value_ids, ids_bytes(e));
 }
 
 enum rose_status events_open(struct events *e, size_t capacity, struct rose_error *err)
@@ -131,6 +136,11 @@ void events_push(struct events *e, const struct rose_event *event)
         guard_enter();
         if (!large) { /* the event goes out without what does not fit */
             copy.prompt_count = copy.top_count = 0;
+            if (copy.values) { /* an answer that is nothing but values has failed */
+                copy.finish = ROSE_FINISH_ERROR, copy.status = ROSE_NO_MEMORY;
+                copy.rows = copy.cols = copy.value_ids_count = 0;
+                copy.values = NULL, copy.value_ids = NULL;
+            }
             copy.text_bytes = 0;
             payload = payload_bytes(&copy);
         } else {

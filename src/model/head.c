@@ -122,9 +122,7 @@ static enum rose_status read_transformer(struct reader *r, const char *folder)
     if (*folder) return status_set(r->err, ROSE_UNSUPPORTED, "modules.json: the transformer in the folder \"%s\" is not beside modules.json, which is not supported", folder);
     for (size_t i = 0; !j && i < ROSE_COUNT(names); i++) ROSE_TRY(read_json(r, "", names[i], &j));
     if (!j) return ROSE_OK;
-    ROSE_TRY(config_int(j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err));
-    r->head->lower_case = json_bool(json_get(j, "do_lower_case"), false);
-    return ROSE_OK;
+    return config_int(j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err); /* do_lower_case: tokenizer.json says it too */
 }
 
 static bool plain_folder(struct str s)
@@ -265,6 +263,11 @@ static bool contains(const char *text, const char *part)
     return str_find(str_of(text), str_of(part), 0) >= 0;
 }
 
+static bool is_qwen3_reranker(struct reader *r)
+{
+    return contains(weights_path(r->weights), "Qwen3-Reranker") || contains(r->config->name, "Qwen3-Reranker") || contains(r->config->name, "Qwen3 Reranker");
+}
+
 static enum model_task task_of(struct reader *r, bool pooled, bool scored)
 {
     if (has_architecture(r, STR("ForSequenceClassification"))) return MODEL_CLASSIFY;
@@ -273,7 +276,7 @@ static enum model_task task_of(struct reader *r, bool pooled, bool scored)
     if (r->config->arch->encoder || r->config->bidirectional || pooled) return MODEL_EMBED;
     if (has_architecture(r, STR("Model"))) return MODEL_EMBED;
     /* The Qwen3 rerankers are saved as generators that answer yes or no. */
-    if (contains(weights_path(r->weights), "Qwen3-Reranker") || contains(r->config->name, "Qwen3-Reranker")) return MODEL_YES_NO;
+    if (is_qwen3_reranker(r)) return MODEL_YES_NO;
     return MODEL_GENERATE;
 }
 
@@ -341,10 +344,13 @@ static enum rose_status finish(struct reader *r, const struct head_wish *wish)
             return status_set(r->err, ROSE_UNSUPPORTED, "no token means \"yes\" in this model: it cannot score by an answer");
         h->pooling = OP_POOL_LAST;
         h->labels = 1;
+        h->judge_template = true;
         return read_activations(r);
     }
     c->tied = true;
-    return read_classifier(r);
+    ROSE_TRY(read_classifier(r));
+    h->judge_template = is_qwen3_reranker(r) && h->labels == 1 && !c->arch->encoder;
+    return ROSE_OK;
 }
 
 enum rose_status head_read(struct arena *arena, struct weights *weights, const struct head_wish *wish, struct model_config *config, struct rose_error *err)
@@ -362,6 +368,7 @@ enum rose_status head_read(struct arena *arena, struct weights *weights, const s
     ROSE_TRY(gguf ? read_gguf(&r, &pooled, &task) : read_files(&r, &pooled, &scored));
     if (task == MODEL_AUTO) task = task_of(&r, pooled, scored);
     if (wish->task != MODEL_AUTO) task = wish->task;
+    if (wish->score && task == MODEL_GENERATE) task = MODEL_YES_NO;
     if (!pooled && !config->arch->encoder && has_architecture(&r, STR("ForCausalLM"))) r.head->pooling = OP_POOL_LAST; /* as sentence-transformers has it */
     if (!pooled && gguf && !config->arch->encoder) r.head->pooling = OP_POOL_LAST;
     r.head->task = task;

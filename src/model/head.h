@@ -65,12 +65,13 @@ struct model_head {
     const char *const *prompt_text;
     const char *default_prompt; /* a name, NULL: none */
     const char *similarity;     /* NULL: not said */
-    bool lower_case;            /* texts are made lower case first */
+    bool judge_template;        /* Qwen3's rerankers: query and document stand in a text that asks for yes or no */
 };
 
 struct head_wish {
     enum model_task task;
     int32_t yes, no; /* ids of the tokens "yes" and "no", -1: unknown; for MODEL_YES_NO where no file names them */
+    bool score;      /* with MODEL_AUTO: a generator scores by answering yes or no */
 };
 
 /* Fill config->head. Directories of Hugging Face bring files; GGUF brings its metadata. */

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "base/str.h"
+#include "model/packed.h"
 #include "model/upload.h"
 #include "ops/dummy.h"
 #include "ops/matmul_cuda.h"
@@ -252,6 +254,34 @@ static enum rose_status pack_dummy(struct loader *l, struct loader_item *it, uin
     return s;
 }
 
+/* Weights that an earlier start has packed: mapped, every matrix compared by a sample. */
+static bool map_packed(struct loader *l, size_t total)
+{
+    struct model *m = l->m;
+    const char *dir = m->device->packed_dir, *path = weights_path(m->weights);
+    if (!dir || l->dummy || m->device->info.kind != DEVICE_CPU) return false;
+    for (size_t i = 0; i < l->count; i++)
+        if (l->items[i].weights != m->weights || !l->items[i].bytes) return false; /* parts of other files are not in the key */
+    if (!packed_key(m->weights, total, &m->packed_key)) {
+        strbuf_free(&m->packed_key);
+        return false;
+    }
+    const char *map = packed_map(dir, path, strbuf_str(&m->packed_key), total);
+    if (!map) return false;
+    bool same = true;
+    for (size_t i = 0, at = 0; i < l->count && same; at += l->items[i++].bytes) {
+        struct loader_item *it = &l->items[i];
+        same = op_weight_adopt(m->device, &it->source, map + at, (size_t)hash_mix(i, (uint64_t)time(NULL)), it->target);
+    }
+    if (same) {
+        m->packed = map;
+        snprintf(m->notice, sizeof m->notice, "weights are mapped as an earlier start packed them (%.160s/packed)", dir);
+    } else {
+        packed_unmap(map, strbuf_str(&m->packed_key), total);
+    }
+    return same;
+}
+
 static enum rose_status pack_all(struct loader *l)
 {
     struct model *m = l->m;
@@ -265,6 +295,7 @@ static enum rose_status pack_all(struct loader *l)
         return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %s has %.1f GB; use a smaller quantisation", (double)total / 1e9, m->device->info.name,
                           (double)m->device->info.memory_total / 1e9);
     m->memory_bytes = total;
+    if (map_packed(l, total)) return ROSE_OK;
     if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {
@@ -276,6 +307,7 @@ static enum rose_status pack_all(struct loader *l)
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);
     }
+    if (m->packed_key.n) m->store = packed_store_begin(m->device->packed_dir, weights_path(m->weights), strbuf_str(&m->packed_key), m->memory, total);
     return ROSE_OK;
 }
 
@@ -380,7 +412,7 @@ static enum rose_status open_model(struct device *device, struct loader *l, stru
 
 enum rose_status model_open(struct device *device, struct weights *weights, model_progress_fn *progress, void *user, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user, .wish = {MODEL_AUTO, -1, -1}}, weights, out);
+    return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user, .wish = {.yes = -1, .no = -1}}, weights, out);
 }
 
 enum rose_status model_open_as(struct device *device, struct weights *weights, const struct head_wish *wish, model_progress_fn *progress, void *user, struct model **out,
@@ -391,13 +423,16 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
 
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {MODEL_GENERATE, -1, -1}}, config, out);
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_GENERATE, .yes = -1, .no = -1}}, config, out);
 }
 
 void model_close(struct model *m)
 {
     if (!m) return;
     head_close(m);
+    packed_store_end(m->store);
+    packed_unmap(m->packed, strbuf_str(&m->packed_key), m->memory_bytes);
+    strbuf_free(&m->packed_key);
     device_free(m->device, m->memory, m->memory_bytes, DEVICE_MEMORY_LOCAL);
     device_free(m->device, m->vectors, m->vectors_bytes, DEVICE_MEMORY_LOCAL);
     weights_close(m->weights);
