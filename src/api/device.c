@@ -1,4 +1,5 @@
 /* rose_device: which device, and what compiles its kernels. */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,11 @@ static enum rose_status open_cpu(struct rose_device *d, const struct rose_device
 {
     struct device_options options = {.kind = DEVICE_CPU, .threads = o->threads, .pin = !o->no_pin};
     ROSE_TRY(device_open(&options, &d->device, err));
+    struct arena a;
+    arena_init(&a, 0);
+    const char *dir = o->cache_dir ? o->cache_dir : cache_dir(&a);
+    if (dir && !o->no_packed_cache) d->device->packed_dir = d->packed_dir = strdup(dir);
+    arena_free(&a);
     snprintf(d->name, sizeof d->name, "%.90s, %d threads, %s", d->device->info.name, d->device->info.units, op_isa_name());
     return ROSE_OK;
 }
@@ -90,6 +96,8 @@ static void close_parts(struct rose_device *d)
         device_close(d->device);
     }
     jit_close(d->jit);
+    free(d->packed_dir);
+    d->packed_dir = NULL;
     d->device = NULL;
     d->jit = NULL;
 }

@@ -21,7 +21,7 @@ extern const size_t cli_commands_count;
 
 /* Options of every command that opens an engine. */
 struct cli_common {
-    const char *device, *isa, *kv, *log, *chat_template;
+    const char *device, *isa, *kv, *log, *chat_template, *packed_cache;
     int64_t threads, context, kv_bytes, sequences, step_tokens;
     bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
 };
@@ -36,6 +36,7 @@ extern struct cli_common cli_common;
     {"deterministic", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the same bits alone and under any load", &cli_common.deterministic},            \
     {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "use this template instead of the model's", &cli_common.chat_template},        \
     {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},                                    \
+    {"packed-cache", 0, OPTION_CHOICE, "ROSE_PACKED_CACHE", NULL, "on|off", "on", 0, 0, "keep packed weights for the next start, on a CPU", &cli_common.packed_cache}, \
     {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info|debug", "error", 0, 0, "how much is said on standard error", &cli_common.log},           \
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no progress, only results", &cli_common.quiet}
 

@@ -128,7 +128,7 @@ static void on_message(void *user, enum rose_message_level level, const char *li
 enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
-    struct rose_device_options device = {.kind = text_only ? "cpu" : c->device, .threads = text_only ? 1 : (int)c->threads, .no_pin = c->no_pin || text_only, .isa = c->isa,
+    struct rose_device_options device = {.kind = text_only ? "cpu" : c->device, .threads = text_only ? 1 : (int)c->threads, .no_pin = c->no_pin || text_only, .isa = c->isa, .no_packed_cache = c->packed_cache && !strcmp(c->packed_cache, "off"),
                                          .driver = option_env("ROSE_CUDA_DRIVER"), .nvrtc = option_env("ROSE_NVRTC"), .message = on_message};
     return rose_device_open(&device, out, err);
 }

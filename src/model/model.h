@@ -2,6 +2,7 @@
 #ifndef ROSE_MODEL_MODEL_H
 #define ROSE_MODEL_MODEL_H
 
+#include "base/str.h"
 #include "model/arch.h"
 #include "model/config.h"
 
@@ -31,8 +32,11 @@ struct model {
     struct weights *sparse_weights;
     const float *inv_freq[MODEL_MAX_ROPES]; /* [rotary_dim / 2] each */
     float rope_scale[MODEL_MAX_ROPES];
-    void *memory; /* packed weights */
+    void *memory; /* packed weights; NULL where an earlier start's are mapped */
     size_t memory_bytes;
+    const void *packed; /* the map (packed.h), of memory_bytes */
+    struct strbuf packed_key;
+    struct packed_store *store; /* writes memory for later starts */
     void *vectors; /* CUDA: every float vector of the model, in device memory */
     size_t vectors_bytes;
     int64_t parameters;

@@ -2,6 +2,7 @@
 #include "ops/matmul.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -58,6 +59,17 @@ static void want_large_pages(void *memory, size_t bytes)
 #endif
 }
 
+static struct op_weight packed_weight(enum dtype dtype, const struct cpu_weight *w, const void *memory)
+{
+    return (struct op_weight){.dtype = dtype,
+                              .n = w->n,
+                              .k = w->k,
+                              .data = memory,
+                              .layout = WEIGHT_LAYOUT_CPU_GROUPS,
+                              .bytes = cpu_weight_bytes(w),
+                              .bytes_read = (double)cpu_weight_bytes(w)};
+}
+
 enum rose_status op_weight_pack(struct device *device, const struct tensor *source, void *memory,
                                 struct op_weight *out, struct rose_error *err)
 {
@@ -76,14 +88,23 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
     if (!memory) return status_set(err, ROSE_INTERNAL, "a packed weight needs memory");
     want_large_pages(memory, cpu_weight_bytes(&job.weight));
     workers_run(device->workers, pack_part, &job);
-    *out = (struct op_weight){.dtype = source->dtype,
-                              .n = job.weight.n,
-                              .k = job.weight.k,
-                              .data = memory,
-                              .layout = WEIGHT_LAYOUT_CPU_GROUPS,
-                              .bytes = cpu_weight_bytes(&job.weight),
-                              .bytes_read = (double)cpu_weight_bytes(&job.weight)};
+    *out = packed_weight(source->dtype, &job.weight, memory);
     return ROSE_OK;
+}
+
+bool op_weight_adopt(const struct device *device, const struct tensor *source, const void *memory, size_t sample, struct op_weight *out)
+{
+    struct cpu_weight w, part;
+    if (device->info.kind != DEVICE_CPU || !memory || !source->data || !packed_form(source, &w)) return false;
+    size_t group = sample % cpu_weight_groups(&w), first = group * CPU_GROUP, rows = ROSE_MIN((size_t)CPU_GROUP, (size_t)w.n - first);
+    if (!cpu_weight_init(source->dtype, (int64_t)rows, w.k, NULL, &part) || part.group_bytes != w.group_bytes) return false;
+    void *again = calloc(1, w.group_bytes); /* padding is zero, as in fresh memory */
+    if (!again) return false;
+    cpu_weight_pack(&part, source->dtype, (const uint8_t *)source->data + first * dtype_row_bytes(source->dtype, (size_t)w.k), again, 0, 1);
+    bool same = !memcmp(again, (const uint8_t *)memory + group * w.group_bytes, w.group_bytes);
+    free(again);
+    if (same) *out = packed_weight(source->dtype, &w, memory);
+    return same;
 }
 
 void op_weight_row(const struct op_weight *weight, int32_t row, float *out)

@@ -18,6 +18,9 @@ struct op_weight {
 size_t op_weight_bytes(const struct device *device, const struct tensor *source);
 /* Pack (or bind in place when memory is NULL and op_weight_bytes said 0). May use the device's workers. */
 enum rose_status op_weight_pack(struct device *device, const struct tensor *source, void *memory, struct op_weight *out, struct rose_error *err);
+/* The same where memory holds what an earlier op_weight_pack wrote for this tensor (CPU): nothing is packed but one group of 16 rows,
+ * which `sample` picks, to compare. False: memory holds something else, or not a form that is packed. */
+bool op_weight_adopt(const struct device *device, const struct tensor *source, const void *memory, size_t sample, struct op_weight *out);
 /* Row r of a packed weight as float32 [k]: used by the embedding gather of tied weights and by tests. */
 void op_weight_row(const struct op_weight *weight, int32_t row, float *out);
 

@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import e2e
@@ -63,6 +64,31 @@ def run_json_has_the_documented_shape():
     plain = ok("run", MODEL, "What is gravity?", *RUN).text()
     equal(plain, answer["text"] + "\n")
     assert set(ok("run", MODEL, "x", *RUN, "--json").json()) == set(answer) - {"logprobs", "prompt_logprobs"}
+
+
+@case
+def packed_weights_are_kept():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        env = {"XDG_CACHE_HOME": home, "ROSE_PACKED_CACHE": None}
+        folder = os.path.join(home, "rose", "packed")
+        words = ("run", MODEL, "What is gravity?", *RUN, "--device", "cpu", "--log", "info")
+        off = ok(*words, "--packed-cache", "off", env=env)
+        assert not os.path.exists(folder)
+        first = ok(*words, env=env)
+        name, = os.listdir(folder)
+        path = os.path.join(folder, name)
+        assert b"earlier start" not in first.err, first
+        second = ok(*words, env=env)
+        assert b"earlier start" in second.err, second
+        equal((first.out, second.out), (off.out, off.out))
+        with open(path, "r+b") as f:  # what is no longer the model's weights is packed anew
+            f.write(bytes(os.path.getsize(path) // 2))
+        third = ok(*words, env=env)
+        assert b"earlier start" not in third.err, third
+        equal(third.out, off.out)
+        fourth = ok(*words, env=env)
+        assert b"earlier start" in fourth.err, fourth
+        equal(fourth.out, off.out)
 
 
 @case

@@ -185,6 +185,33 @@ TEST(threads_and_rows)
     }
 }
 
+/* Memory that holds what was packed is taken as it is, anything else is noticed. */
+TEST(adopted)
+{
+    static const enum dtype types[] = {DTYPE_Q4_1, DTYPE_Q6_K, DTYPE_F16};
+    for (size_t t = 0; t < ROSE_COUNT(types); t++) {
+        struct fixture f;
+        fixture_open(&f, 1);
+        int k = types[t] == DTYPE_Q6_K ? 256 : K, groups = (N + 15) / 16;
+        struct matrix m = matrix_make(&f, types[t], N, k);
+        struct tensor source = {types[t], 2, {N, k}, m.source};
+        struct op_weight again;
+        for (size_t sample = 0; sample < 7; sample++) {
+            memset(&again, 0, sizeof again);
+            CHECK(op_weight_adopt(f.device, &source, m.memory, sample, &again));
+            CHECK(!memcmp(&again, &m.weight, sizeof again));
+        }
+        for (int g = 0; g < groups; g++) { /* a changed byte is found by its group's sample and by no other */
+            uint8_t *byte = (uint8_t *)m.memory + m.weight.bytes / (size_t)groups * (size_t)g + 70;
+            *byte ^= 1;
+            for (int sample = 0; sample < groups; sample++) CHECK_INT(op_weight_adopt(f.device, &source, m.memory, (size_t)sample, &again), sample != g);
+            *byte ^= 1;
+        }
+        matrix_free(&f, &m);
+        fixture_close(&f);
+    }
+}
+
 TEST(embedding)
 {
     struct fixture f;
@@ -263,4 +290,4 @@ TEST(refused)
     fixture_close(&f);
 }
 
-TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(threads_and_rows), CASE(embedding), CASE(refused))
+TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(threads_and_rows), CASE(adopted), CASE(embedding), CASE(refused))

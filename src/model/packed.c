@@ -1,0 +1,244 @@
+#define _GNU_SOURCE
+#include "model/packed.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "rose.h"
+
+static const char magic[8] = "RosePck1";
+
+enum { PAGE = 4096, TAIL = 24, PIECE = 4 << 20, MAX_KEY = 1 << 20 };
+/* Weights up to this size are written to the end when the model closes early; room of this many times their size is asked for; and where
+ * there is little to pack nothing is gained. */
+enum { SMALL = 256 << 20, ROOM = 4, LEAST = 4 << 20 };
+
+bool packed_key(const struct weights *w, size_t bytes, struct strbuf *key)
+{
+    *key = (struct strbuf){.limit = MAX_KEY};
+    strbuf_printf(key, "rose %s, packed weights, %zu bytes\n", ROSE_VERSION, bytes);
+    int part = -1;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const struct weights_tensor *t = weights_tensor(w, i);
+        struct stat st;
+        if (t->part == part) continue;
+        part = t->part;
+        if (stat(t->file, &st) != 0) return false;
+        strbuf_printf(key, "%lld %lld.%09ld %llu %s\n", (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (unsigned long long)st.st_ino, t->file);
+    }
+    return part >= 0 && !key->failed;
+}
+
+/* "<dir>/packed/<hash>-": what all files of a model begin with, and the file of this key. */
+static void names(const char *dir, const char *model_path, struct str key, struct strbuf *folder, struct strbuf *prefix, struct strbuf *file)
+{
+    *folder = *prefix = *file = (struct strbuf){0};
+    strbuf_printf(folder, "%s/packed", dir);
+    strbuf_printf(prefix, "%016llx-", (unsigned long long)hash_bytes(model_path, strlen(model_path), 1));
+    strbuf_printf(file, "%s/%s%016llx.bin", folder->p ? folder->p : "", prefix->p ? prefix->p : "", (unsigned long long)hash_bytes(key.p, key.n, 2));
+}
+
+static void names_free(struct strbuf *folder, struct strbuf *prefix, struct strbuf *file)
+{
+    strbuf_free(folder);
+    strbuf_free(prefix);
+    strbuf_free(file);
+}
+
+static size_t file_bytes(struct str key, size_t bytes) { return size_round_up(bytes, PAGE) + key.n + TAIL; }
+
+static void tail_put(uint8_t tail[TAIL], struct str key, size_t bytes)
+{
+    uint64_t n[2] = {key.n, bytes};
+    memcpy(tail, n, sizeof n);
+    memcpy(tail + sizeof n, magic, sizeof magic);
+}
+
+static bool read_all(int fd, void *to, size_t n, off_t at)
+{
+    for (size_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (char *)to + done, n - done, at + (off_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
+/* Is fd the file of this key, whole and this user's own? */
+static bool is_good(int fd, struct str key, size_t bytes)
+{
+    struct stat st;
+    size_t n = key.n + TAIL;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) || (size_t)st.st_size != file_bytes(key, bytes)) return false;
+    char *end = malloc(n);
+    uint8_t tail[TAIL];
+    tail_put(tail, key, bytes);
+    bool good = end && read_all(fd, end, n, st.st_size - (off_t)n) && !memcmp(end, key.p, key.n) && !memcmp(end + key.n, tail, TAIL);
+    free(end);
+    return good;
+}
+
+const void *packed_map(const char *dir, const char *model_path, struct str key, size_t bytes)
+{
+    struct strbuf folder, prefix, file;
+    if (bytes < LEAST || !key.n) return NULL;
+    names(dir, model_path, key, &folder, &prefix, &file);
+    int fd = file.p ? open(file.p, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK) : -1;
+    names_free(&folder, &prefix, &file);
+    if (fd < 0) return NULL;
+    void *map = is_good(fd, key, bytes) ? mmap(NULL, file_bytes(key, bytes), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    close(fd);
+    if (map == MAP_FAILED) return NULL;
+    madvise(map, bytes, MADV_HUGEPAGE); /* where the file system has large pages: as fast to stream as memory (docs/facts.md) */
+    madvise(map, bytes, MADV_WILLNEED);
+    return map;
+}
+
+void packed_unmap(const void *map, struct str key, size_t bytes)
+{
+    if (map) munmap((void *)(uintptr_t)map, file_bytes(key, bytes));
+}
+
+/* ---- writing ---- */
+
+struct packed_store {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool end;         /* under lock: the model closes */
+    atomic_bool stop; /* give up */
+    char *folder, *prefix, *file, *temp, *key;
+    size_t key_bytes, bytes;
+    const uint8_t *memory;
+};
+
+static bool put_all(struct packed_store *s, int fd, const void *from, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        if (atomic_load(&s->stop)) return false;
+        ssize_t put = write(fd, (const char *)from + done, ROSE_MIN(n - done, (size_t)PIECE));
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return false;
+        done += (size_t)put;
+    }
+    return true;
+}
+
+static bool write_file(struct packed_store *s, int fd)
+{
+    static const char zeros[PAGE];
+    uint8_t tail[TAIL];
+    struct str key = {s->key, s->key_bytes};
+    tail_put(tail, key, s->bytes);
+    return put_all(s, fd, s->memory, s->bytes) && put_all(s, fd, zeros, size_round_up(s->bytes, PAGE) - s->bytes) && put_all(s, fd, s->key, s->key_bytes) &&
+           put_all(s, fd, tail, TAIL) && !atomic_load(&s->stop) && fdatasync(fd) == 0;
+}
+
+/* Files of this model's earlier states, and of writers that were killed more than an hour ago. */
+static void sweep(const struct packed_store *s)
+{
+    DIR *d = opendir(s->folder);
+    const char *own = strrchr(s->file, '/') + 1;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        bool temp = strstr(e->d_name, ".bin.") != NULL;
+        if (!temp && (strncmp(e->d_name, s->prefix, strlen(s->prefix)) || !strcmp(e->d_name, own))) continue;
+        if (temp && (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || st.st_mtime + 3600 > time(NULL))) continue;
+        unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d) closedir(d);
+}
+
+static void *store_main(void *arg)
+{
+    struct packed_store *s = arg;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 500000000;
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&s->lock);
+    while (!s->end && pthread_cond_timedwait(&s->wake, &s->lock, &until) != ETIMEDOUT) continue;
+    bool early = s->end;
+    pthread_mutex_unlock(&s->lock);
+    if (!early) setpriority(PRIO_PROCESS, 0, 19); /* on Linux: of this thread */
+    int fd = atomic_load(&s->stop) ? -1 : mkostemp(s->temp, O_CLOEXEC);
+    if (fd < 0) return NULL;
+    bool good = write_file(s, fd); /* mode 0600: the model's files may be private */
+    close(fd);
+    if (!good || rename(s->temp, s->file) != 0) unlink(s->temp);
+    else sweep(s);
+    return NULL;
+}
+
+/* Room for it several times over, on a disk. */
+static bool has_room(const char *folder, size_t bytes)
+{
+    enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
+    struct statfs fs;
+    struct statvfs room;
+    if (statfs(folder, &fs) != 0 || (int)fs.f_type == TMPFS || (int)fs.f_type == RAMFS || statvfs(folder, &room) != 0) return false;
+    return (double)room.f_bavail * (double)room.f_frsize >= (double)ROOM * (double)bytes;
+}
+
+static void store_free(struct packed_store *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    free(s->folder);
+    free(s->prefix);
+    free(s->file);
+    free(s->temp);
+    free(s->key);
+    free(s);
+}
+
+struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes)
+{
+    struct packed_store *s = bytes >= LEAST && key.n ? calloc(1, sizeof *s) : NULL;
+    if (!s) return NULL;
+    struct strbuf folder, prefix, file, temp = {0};
+    names(dir, model_path, key, &folder, &prefix, &file);
+    strbuf_printf(&temp, "%s.XXXXXX", file.p ? file.p : "");
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    s->folder = folder.p, s->prefix = prefix.p, s->file = file.p, s->temp = temp.p;
+    s->key = malloc(key.n);
+    if (s->key) memcpy(s->key, key.p, key.n);
+    s->key_bytes = key.n;
+    s->memory = memory;
+    s->bytes = bytes;
+    struct rose_error ignored;
+    bool ready = s->folder && s->prefix && s->file && s->temp && s->key && file_make_dirs(s->folder, &ignored) == ROSE_OK && access(s->folder, W_OK) == 0 &&
+                 has_room(s->folder, bytes);
+    if (ready && pthread_create(&s->thread, NULL, store_main, s) == 0) return s;
+    store_free(s);
+    return NULL;
+}
+
+void packed_store_end(struct packed_store *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->end = true;
+    if (s->bytes > SMALL) atomic_store(&s->stop, true);
+    pthread_cond_signal(&s->wake);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->thread, NULL);
+    store_free(s);
+}
