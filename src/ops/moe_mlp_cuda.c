@@ -4,26 +4,25 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "device/cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32, FEW_TOKENS = 64, FEW_WARPS = 8 };
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256 };
 
-bool moe_mlp_cuda_few(const struct moe_mlp_shape *s)
-{
-    return s->max_tokens <= FEW_TOKENS && s->top_k <= 16 && !s->deterministic;
-}
-
-int32_t moe_mlp_cuda_tile(const struct moe_mlp_shape *s)
+struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     double each = (double)s->tokens * s->top_k / s->experts;
-    return moe_mlp_cuda_few(s) ? 1 : each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128;
+    if (s->max_tokens <= FEW_TOKENS && s->top_k <= 16 && !s->deterministic) return (struct moe_mlp_form){MOE_MLP_FEW, 1};
+    /* wgmma adds up in another order: deterministic steps have one kernel for any number of rows. */
+    if (plan_arch(d) == 900 && !s->deterministic && each > 20) return (struct moe_mlp_form){MOE_MLP_WGMMA, each <= 40 ? 64 : 128};
+    return (struct moe_mlp_form){MOE_MLP_GROUP, each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128};
 }
 
-int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *s)
+int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     int64_t picks = (int64_t)s->max_tokens * s->top_k;
-    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_tile(s) - 1);
+    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_form(s, d).tile - 1);
 }
 
 /* Experts that have tokens, when each token picks evenly. */
@@ -61,12 +60,22 @@ static void cost(const struct moe_mlp_shape *s, bool down, const struct device_i
     if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
 }
 
+static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down)
+{
+    plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "TOP_K", s->top_k);
+    plan_int(out, "N", down ? s->hidden : s->ffn);
+    plan_int(out, "K", down ? s->ffn : s->hidden);
+    plan_int(out, "GATED", !down);
+    plan_int(out, "ACT", (int)s->activation);
+    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
+}
+
 /* One kernel serves a class of steps: those of at most 1, 4, 16 and 64 tokens. */
-enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+static void plan_few(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
 {
     int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : s->max_tokens <= 16 ? 16 : 64,
             least = most == 1 ? 1 : most / 4 + 1, at_once = ROSE_MIN(most, 8), slot = 1024 + at_once * 64;
-    ROSE_TRY(check_shape(s, err));
     *out = (struct plan){.kernel = "moe_few", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
     /* Two kernels share an SM where both fit: the next fills its slots while this one ends. */
     int room = ROSE_MIN(shared_of(d, true), shared_of(d, false) / (shared_of(d, false) >= 160 << 10 ? 2 : 1)) - 2048;
@@ -74,13 +83,7 @@ enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *s, bool down,
     int depth = ROSE_MAX(3, ROSE_MIN(room / (FEW_WARPS * slot), 16));
     /* Each warp has at least three units of the fewest experts that this class touches. */
     int32_t segments = ROSE_MAX(1, 3 * FEW_WARPS / (least * s->top_k)), segment = ((k + segments - 1) / segments + 31) / 32 * 32;
-    plan_int(out, "EXPERTS", s->experts);
-    plan_int(out, "TOP_K", s->top_k);
-    plan_int(out, "N", n);
-    plan_int(out, "K", k);
-    plan_int(out, "GATED", !down);
-    plan_int(out, "ACT", (int)s->activation);
-    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
+    constants(out, s, down);
     plan_int(out, "MAX_TOKENS", most);
     plan_int(out, "AT_ONCE", at_once);
     plan_int(out, "DEPTH", depth);
@@ -91,30 +94,21 @@ enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *s, bool down,
     out->times = down ? (n + 15) / 16 : d->units;
     out->block = FEW_WARPS * 32;
     out->shared_bytes = (uint32_t)(FEW_WARPS * depth * slot);
-    cost(s, down, d, out);
-    return ROSE_OK;
 }
 
-enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
+                                   struct rose_error *err)
 {
-    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, rows = ROSE_MAX(16, moe_mlp_cuda_tile(s));
-    ROSE_TRY(check_shape(s, err));
+    int32_t n = down ? s->hidden : s->ffn, columns = down ? COLS : COLS / 2;
     *out = (struct plan){.kernel = "moe_group", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
     int warps_rows = rows > 64 ? 2 : 1, stage = (COLS + rows) * 128, stages = shared_of(d, false) / 2 / stage, blocks = 2;
     if (stages < 3) stages = shared_of(d, true) / stage, blocks = 1;
     stages = ROSE_MAX(2, ROSE_MIN(stages, 6));
-    int32_t columns = down ? COLS : COLS / 2;
-    int64_t tiles = moe_mlp_cuda_places(s) / rows * ((n + columns - 1) / columns);
+    int64_t tiles = moe_mlp_cuda_places(s, d) / rows * ((n + columns - 1) / columns);
     if (tiles > INT32_MAX)
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are more tiles than a grid has", s->max_tokens, s->top_k);
-    plan_int(out, "EXPERTS", s->experts);
-    plan_int(out, "TOP_K", s->top_k);
-    plan_int(out, "N", n);
-    plan_int(out, "K", k);
-    plan_int(out, "GATED", !down);
+    constants(out, s, down);
     plan_int(out, "GATHER", !down);
-    plan_int(out, "ACT", (int)s->activation);
-    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
     plan_int(out, "ROWS", rows);
     plan_int(out, "COLS", COLS);
     plan_int(out, "STAGES", stages);
@@ -124,6 +118,47 @@ enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *s, bool dow
     out->times = (int32_t)tiles;
     out->block = 128 * (uint32_t)warps_rows;
     out->shared_bytes = (uint32_t)(stages * stage);
+    return ROSE_OK;
+}
+
+/* One persistent block an SM; shared memory: stages, the warps' results, barriers, offsets and counts. */
+static enum rose_status plan_wgmma(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
+                                   struct rose_error *err)
+{
+    int stage = (WGMMA_COLS + rows) * 128, rest = rows * 256 + 8 * (s->experts + 1) + 256,
+        room = d->shared_per_block ? shared_of(d, true) : 227 << 10, stages = ROSE_MIN((room - rest) / stage, 6);
+    if (moe_mlp_cuda_places(s, d) / rows * (ROSE_MAX(s->hidden, s->ffn) / 128 + 1) > INT32_MAX)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are too many tiles", s->max_tokens, s->top_k);
+    *out = (struct plan){.kernel = "moe_wgmma", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
+    constants(out, s, down);
+    plan_int(out, "GATHER", !down);
+    plan_int(out, "ROWS", rows);
+    plan_int(out, "STAGES", stages);
+    out->times = d->units;
+    out->block = 128 * (uint32_t)(1 + rows / 64);
+    out->shared_bytes = (uint32_t)(stages * stage + rest);
+    return ROSE_OK;
+}
+
+void moe_mlp_cuda_box(const struct moe_mlp_shape *s, bool down, int64_t stride, struct layout_tma *out)
+{
+    int64_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden;
+    *out = (struct layout_tma){.rank = 3,
+                               .dim = {k, n, s->experts},
+                               .stride_bytes = {2, k * 2, stride * 2},
+                               .box = {64, down ? WGMMA_COLS : WGMMA_COLS / 2, 1},
+                               .swizzle_bytes = 128};
+}
+
+enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+{
+    ROSE_TRY(check_shape(s, err));
+    struct moe_mlp_form form = moe_mlp_cuda_form(s, d);
+    switch (form.kernel) {
+    case MOE_MLP_FEW: plan_few(s, down, d, out); break;
+    case MOE_MLP_GROUP: ROSE_TRY(plan_group(s, down, form.tile, d, out, err)); break;
+    case MOE_MLP_WGMMA: ROSE_TRY(plan_wgmma(s, down, form.tile, d, out, err)); break;
+    }
     cost(s, down, d, out);
     return ROSE_OK;
 }
@@ -196,7 +231,7 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
     struct moe_cuda_shape s = {.tokens = tokens,
                                .experts = op->experts,
                                .top_k = op->top_k,
-                               .pad = moe_mlp_cuda_tile(&places),
+                               .pad = moe_mlp_cuda_form(&places, &program->device->info).tile,
                                .score = op->score,
                                .normalize = op->normalize,
                                .bias = op->selection_bias != NULL,
@@ -227,7 +262,7 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
     program_use(&l, program_buffer(program, "moe_counts", experts * 4), PROGRAM_WRITE, offsetof(struct moe_place_params, counts));
     program_use(&l, program_buffer(program, "moe_offsets", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, offsets));
     program_use(&l, program_buffer(program, "moe_active", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, active));
-    program_use(&l, program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(&places) * 4), PROGRAM_WRITE,
+    program_use(&l, program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(&places, &program->device->info) * 4), PROGRAM_WRITE,
                 offsetof(struct moe_place_params, source));
     program_add(program, &l);
     return ROSE_OK;
@@ -311,7 +346,7 @@ static enum rose_status record_group(struct program *program, const struct op_mo
     struct plan plan;
     struct matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
-    ROSE_TRY(moe_mlp_cuda_plan_group(s, down, &program->device->info, &plan, err));
+    ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
     struct moe_group_params p = {.weight = {m.weight[0], m.weight[1]},
                                  .bias = {m.bias[0], m.bias[1]},
                                  .x_stride = down ? s->ffn : op->x.stride,
@@ -338,7 +373,7 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
     struct plan plan;
     struct matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
-    ROSE_TRY(moe_mlp_cuda_plan_few(s, down, &program->device->info, &plan, err));
+    ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
     struct moe_few_params p = {.weight = {m.weight[0], m.weight[1]},
                                .bias = {m.bias[0], m.bias[1]},
                                .x_stride = down ? s->ffn : op->x.stride,
@@ -357,6 +392,36 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
         value_use(&l, &op->x, PROGRAM_READ, offsetof(struct moe_few_params, x));
         program_use(&l, inner, PROGRAM_WRITE, offsetof(struct moe_few_params, y));
     }
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+typedef enum rose_status record_fn(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
+                                   const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err);
+
+static enum rose_status record_wgmma(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
+                                     const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct plan plan;
+    struct matrices m;
+    struct layout_tma box;
+    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
+    ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
+    struct moe_wgmma_params p = {.bias = {m.bias[0], m.bias[1]}, .x_stride = down ? s->ffn : op->x.stride};
+    moe_mlp_cuda_box(s, down, m.stride, &box);
+    for (int i = 0; i < (down ? 1 : 2) && !program->draft; i++)
+        ROSE_TRY(cuda_tensor_map(program->device, &box, 2, (void *)(uintptr_t)m.weight[i], &p.weight[i], err));
+    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
+    l.rows_param = 0;
+    program_use(&l, x, PROGRAM_READ, offsetof(struct moe_wgmma_params, x));
+    if (!down) {
+        l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
+        program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_wgmma_params, source));
+    }
+    program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_wgmma_params, counts));
+    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_wgmma_params, offsets));
+    program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_wgmma_params, y));
     program_add(program, &l);
     return ROSE_OK;
 }
@@ -411,14 +476,16 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
                           op->x.cols, op->x.stride, op->x.offset, op->y.cols, op->y.stride, op->y.offset);
     if ((op->gate_bias != NULL) != (op->up_bias != NULL))
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: a bias for one of gate and up only");
-    size_t places = (size_t)moe_mlp_cuda_places(&s);
+    size_t places = (size_t)moe_mlp_cuda_places(&s, &program->device->info);
+    enum moe_mlp_kernel kernel = moe_mlp_cuda_form(&s, &program->device->info).kernel;
     program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2);
-    if (moe_mlp_cuda_few(&s)) {
+    if (kernel == MOE_MLP_FEW) {
         ROSE_TRY(record_few(program, op, &s, false, &at, inner, err));
         return record_few(program, op, &s, true, &at, inner, err);
     }
     program_buffer_id rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
-    ROSE_TRY(record_group(program, op, &s, false, &at, op->x.buffer, inner, err));
-    ROSE_TRY(record_group(program, op, &s, true, &at, inner, rows, err));
+    record_fn *record = kernel == MOE_MLP_WGMMA ? record_wgmma : record_group;
+    ROSE_TRY(record(program, op, &s, false, &at, op->x.buffer, inner, err));
+    ROSE_TRY(record(program, op, &s, true, &at, inner, rows, err));
     return record_combine(program, op, &s, &at, rows, err);
 }

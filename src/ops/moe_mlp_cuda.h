@@ -1,13 +1,14 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
  *     few tokens    moe_place (chooses too) | moe_few gate, up, activation | moe_few down, weighted sum
- *     more          moe_pick | moe_place | moe_group gate, up, activation | moe_group down | moe_combine
+ *     more          moe_pick | moe_place | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
  *
  * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
 #ifndef ROSE_OPS_MOE_MLP_CUDA_H
 #define ROSE_OPS_MOE_MLP_CUDA_H
 
 #include "ops/moe_cuda.h"
+#include "tensor/layout.h"
 
 struct moe_mlp_shape {
     int32_t tokens, max_tokens; /* that plans are made for; that the buffers hold */
@@ -19,19 +20,24 @@ struct moe_mlp_shape {
     bool deterministic;        /* a row's bits do not depend on the other rows: no moe_few */
 };
 
-/* Whether moe_few serves this: all places then lie without padding. */
-bool moe_mlp_cuda_few(const struct moe_mlp_shape *shape);
-
-/* Rows of a tile of the grouped products: places of an expert are a multiple of it. 1 for moe_few. */
-int32_t moe_mlp_cuda_tile(const struct moe_mlp_shape *shape);
+/* The kernel of the two products, and the rows of its tiles: places of an expert are a multiple of them. */
+enum moe_mlp_kernel {
+    MOE_MLP_FEW,   /* struct moe_few_params; tile 1 */
+    MOE_MLP_GROUP, /* struct moe_group_params */
+    MOE_MLP_WGMMA, /* struct moe_wgmma_params */
+};
+struct moe_mlp_form {
+    enum moe_mlp_kernel kernel;
+    int32_t tile;
+};
+struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *shape, const struct device_info *device);
 /* Places that the experts' buffers need for max_tokens at most. */
-int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *shape);
-/* The product into the experts' hidden rows (gate, up, activation), or back. params: struct moe_few_params or
- * moe_group_params. */
-enum rose_status moe_mlp_cuda_plan_few(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
-                                       struct plan *out, struct rose_error *err);
-enum rose_status moe_mlp_cuda_plan_group(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
-                                         struct plan *out, struct rose_error *err);
+int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *shape, const struct device_info *device);
+/* The product into the experts' hidden rows (gate, up, activation), or back, by that kernel. */
+enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *shape, bool down, const struct device_info *device,
+                                   struct plan *out, struct rose_error *err);
+/* MOE_MLP_WGMMA: the tensor of one matrix of all experts, stride: elements from expert to expert. */
+void moe_mlp_cuda_box(const struct moe_mlp_shape *shape, bool down, int64_t stride, struct layout_tma *out);
 
 /* launch[0]: moe_pick and launch[1]: moe_place, or moe_place alone. s->pad: the tile. */
 struct moe_mlp_route {

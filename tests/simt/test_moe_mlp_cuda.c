@@ -3,6 +3,7 @@
  * every architecture without spills. */
 #include "../gpu/moe_mlp_reference.h"
 #include "simt.h"
+#include "simt_tensor_map.h"
 #include "test.h"
 
 static struct rose_error err;
@@ -37,7 +38,26 @@ struct test {
     enum op_activation act;
     bool gate_bias, down_bias, deterministic;
     enum moe_skew skew;
+    enum moe_mlp_kernel kernel;
 };
+
+/* The same operands for moe_wgmma. */
+static struct moe_wgmma_params wgmma_params(const struct moe_group_params *g, const struct moe_mlp_shape *m, bool down)
+{
+    struct moe_wgmma_params p = {.x = g->x, .source = g->source, .counts = g->counts, .offsets = g->offsets, .bias = {g->bias[0], g->bias[1]}, .y = g->y,
+                                 .x_stride = g->x_stride};
+    struct layout_tma box;
+    moe_mlp_cuda_box(m, down, g->weight_stride, &box);
+    for (int i = 0; i < (down ? 1 : 2); i++)
+        simt_tensor_map(&p.weight[i], &(struct simt_tensor){.base = (void *)(uintptr_t)g->weight[i],
+                                                            .rank = 3,
+                                                            .element_bytes = 2,
+                                                            .dim = {(uint32_t)box.dim[0], (uint32_t)box.dim[1], (uint32_t)box.dim[2]},
+                                                            .stride = {(uint64_t)box.stride_bytes[1], (uint64_t)box.stride_bytes[2]},
+                                                            .box = {(uint32_t)box.box[0], (uint32_t)box.box[1], 1},
+                                                            .swizzle = 128});
+    return p;
+}
 
 static void run(const struct test *c)
 {
@@ -47,15 +67,16 @@ static void run(const struct test *c)
                               .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic};
     struct device_info d = device_of(c->arch, 6);
     struct moe_mlp_data data = moe_mlp_make(&s, c->ffn, c->skew, (uint64_t)s.tokens * 31 + 7);
-    size_t t = (size_t)s.tokens, k = (size_t)s.top_k, e = (size_t)s.experts, h = (size_t)s.hidden, places = (size_t)moe_mlp_cuda_places(&m);
+    size_t t = (size_t)s.tokens, k = (size_t)s.top_k, e = (size_t)s.experts, h = (size_t)s.hidden, places = (size_t)moe_mlp_cuda_places(&m, &d);
     struct moe_mlp_route route;
     struct plan up, down, combine;
     int32_t slices;
-    bool few = moe_mlp_cuda_few(&m);
-    s.pad = moe_mlp_cuda_tile(&m);
+    struct moe_mlp_form form = moe_mlp_cuda_form(&m, &d);
+    s.pad = form.tile;
+    CHECK_INT(form.kernel, c->kernel);
     CHECK_OK(moe_mlp_cuda_plan_route(&s, &d, &route, &err), err);
-    CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, false, &d, &up, &err), err);
-    CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, true, &d, &down, &err), err);
+    CHECK_OK(moe_mlp_cuda_plan(&m, false, &d, &up, &err), err);
+    CHECK_OK(moe_mlp_cuda_plan(&m, true, &d, &down, &err), err);
     CHECK_OK(moe_cuda_plan_combine(&s, &d, &combine, &slices, &err), err);
     struct moe_pick_params pick = {.logits = simt_buffer("logits", t * e * 4, data.logits),
                                    .ids = simt_buffer("ids", t * k * 4, NULL),
@@ -94,7 +115,7 @@ static void run(const struct test *c)
     }
     void *y = simt_buffer("y", t * h * 2, data.y);
     const void *weight = simt_constant("down", data.weights * 2, data.weight[2]), *bias = simt_constant("down bias", e * h * 4, data.bias[2]);
-    if (few) {
+    if (form.kernel == MOE_MLP_FEW) {
         struct moe_few_params f = {.x = g.x, .source = place.source, .active = place.active, .offsets = place.offsets, .chosen = place.weights,
                                    .weight = {g.weight[0], g.weight[1]}, .bias = {g.bias[0], g.bias[1]}, .y = g.y, .x_stride = s.hidden, .y_stride = c->ffn,
                                    .weight_stride = g.weight_stride, .tokens = (uint32_t)s.tokens};
@@ -102,10 +123,16 @@ static void run(const struct test *c)
         f.x = g.y, f.y = y, f.x_stride = c->ffn, f.y_stride = s.hidden, f.weight[0] = weight, f.bias[0] = bias;
         if (!test_failures_) launch(&down, &d, &f, 4);
     } else {
-        if (!test_failures_) launch(&up, &d, &g, 3);
         struct moe_group_params b = {.x = g.y, .counts = place.counts, .offsets = place.offsets, .weight = {weight}, .bias = {bias},
                                      .y = simt_buffer("rows", places * h * 2, NULL), .x_stride = c->ffn, .weight_stride = g.weight_stride};
-        if (!test_failures_) launch(&down, &d, &b, 4);
+        if (form.kernel == MOE_MLP_GROUP) {
+            if (!test_failures_) launch(&up, &d, &g, 3);
+            if (!test_failures_) launch(&down, &d, &b, 4);
+        } else {
+            struct moe_wgmma_params wg = wgmma_params(&g, &m, false), wb = wgmma_params(&b, &m, true);
+            if (!test_failures_) launch(&up, &d, &wg, 3);
+            if (!test_failures_) launch(&down, &d, &wb, 4);
+        }
         struct moe_combine_params cp = {.rows = b.y, .position = place.position, .weights = place.weights, .y = y, .y_stride = s.hidden, .tokens = s.tokens,
                                         .slices = slices};
         if (!test_failures_) launch(&combine, &d, &cp, 5);
@@ -134,26 +161,35 @@ TEST(few)
 /* Tiles of 16 places. */
 TEST(tiles)
 {
-    run(&(struct test){.arch = "sm_90a", .deterministic = true, .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true}, .ffn = 104,
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_90a", .deterministic = true, .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true}, .ffn = 104,
                        .act = OP_ACT_SILU});
-    run(&(struct test){.arch = "sm_80", .deterministic = true, .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 136, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 40,
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_80", .deterministic = true, .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 136, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 40,
                        .act = OP_ACT_RELU2, .gate_bias = true, .down_bias = true});
 }
 /* One expert has more tokens than a tile, others none. */
 TEST(skewed)
 {
-    run(&(struct test){.arch = "sm_90a", .route = {.tokens = 40, .experts = 24, .top_k = 2, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER, .accumulate = true, .alpha = 0.25f},
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_90a", .route = {.tokens = 40, .experts = 24, .top_k = 2, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER, .accumulate = true, .alpha = 0.25f},
                        .ffn = 136, .act = OP_ACT_GELU_TANH, .skew = MOE_SKEWED, .max_tokens = 70});
-    run(&(struct test){.arch = "sm_80", .deterministic = true, .route = {.tokens = 37, .experts = 16, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 64,
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_80", .deterministic = true, .route = {.tokens = 37, .experts = 16, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 64,
                        .act = OP_ACT_GELU_ERF, .skew = MOE_ONE, .gate_bias = true});
 }
 /* Tiles of 32, 64 and 128 places. */
 TEST(many)
 {
-    run(&(struct test){.arch = "sm_90a", .deterministic = true, .route = {.tokens = 50, .experts = 6, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 72, .act = OP_ACT_SILU});
-    run(&(struct test){.arch = "sm_80", .route = {.tokens = 90, .experts = 5, .top_k = 2, .hidden = 64, .normalize = true}, .ffn = 64, .act = OP_ACT_SILU, .skew = MOE_SKEWED});
-    run(&(struct test){.arch = "sm_90a", .route = {.tokens = 140, .experts = 4, .top_k = 2, .hidden = 200, .normalize = true}, .ffn = 72, .act = OP_ACT_RELU, .skew = MOE_SKEWED});
-    run(&(struct test){.arch = "sm_80", .route = {.tokens = 140, .experts = 2, .top_k = 1, .hidden = 64}, .ffn = 136, .act = OP_ACT_NONE, .down_bias = true});
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_90a", .deterministic = true, .route = {.tokens = 50, .experts = 6, .top_k = 2, .hidden = 72, .normalize = true}, .ffn = 72, .act = OP_ACT_SILU});
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_80", .route = {.tokens = 90, .experts = 5, .top_k = 2, .hidden = 64, .normalize = true}, .ffn = 64, .act = OP_ACT_SILU, .skew = MOE_SKEWED});
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_120a", .route = {.tokens = 140, .experts = 4, .top_k = 2, .hidden = 200, .normalize = true}, .ffn = 72, .act = OP_ACT_RELU, .skew = MOE_SKEWED});
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_80", .route = {.tokens = 140, .experts = 2, .top_k = 1, .hidden = 64}, .ffn = 136, .act = OP_ACT_NONE, .down_bias = true});
+}
+
+/* Hopper: one and two consumers of 64 places, an idle one, more tiles than blocks. */
+TEST(wgmma)
+{
+    run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 70, .experts = 4, .top_k = 2, .hidden = 72, .normalize = true, .accumulate = true},
+                       .ffn = 136, .act = OP_ACT_SILU});
+    run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 230, .experts = 8, .top_k = 2, .hidden = 264, .normalize = true}, .ffn = 136, .act = OP_ACT_SILU,
+                       .skew = MOE_SKEWED, .gate_bias = true, .down_bias = true, .max_tokens = 300});
 }
 
 TEST(wrong_shapes)
@@ -161,13 +197,13 @@ TEST(wrong_shapes)
     struct device_info d = device_of("sm_90a", 132);
     struct plan p;
     struct moe_mlp_shape s = {.tokens = 1, .max_tokens = 1, .experts = 128, .top_k = 8, .hidden = 2047, .ffn = 768};
-    CHECK(moe_mlp_cuda_plan_group(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
+    CHECK(moe_mlp_cuda_plan(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
     s.hidden = 2048, s.experts = 1025;
-    CHECK(moe_mlp_cuda_plan_group(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
+    CHECK(moe_mlp_cuda_plan(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
     s.experts = 128, s.tokens = 2;
-    CHECK(moe_mlp_cuda_plan_group(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
+    CHECK(moe_mlp_cuda_plan(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
     s.max_tokens = INT32_MAX;
-    CHECK(moe_mlp_cuda_plan_group(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
+    CHECK(moe_mlp_cuda_plan(&s, false, &d, &p, &err) == ROSE_UNSUPPORTED);
 }
 
 /* Needs NVRTC, no GPU: Qwen3-30B-A3B and gpt-oss-20b, few and many tokens. */
@@ -191,11 +227,10 @@ TEST(compiles)
             if (i >= 3 && a != 2) r.experts = m.experts = 32, r.top_k = m.top_k = 4, r.hidden = m.hidden = m.ffn = 2880, m.gate_bias = m.down_bias = true;
             struct moe_mlp_route route;
             struct plan up, down;
-            bool few = moe_mlp_cuda_few(&m);
-            r.pad = moe_mlp_cuda_tile(&m);
+            r.pad = moe_mlp_cuda_form(&m, &d).tile;
             CHECK_OK(moe_mlp_cuda_plan_route(&r, &d, &route, &err), err);
-            CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, false, &d, &up, &err), err);
-            CHECK_OK((few ? moe_mlp_cuda_plan_few : moe_mlp_cuda_plan_group)(&m, true, &d, &down, &err), err);
+            CHECK_OK(moe_mlp_cuda_plan(&m, false, &d, &up, &err), err);
+            CHECK_OK(moe_mlp_cuda_plan(&m, true, &d, &down, &err), err);
             for (int l = 0; l < route.launches; l++) CHECK_OK(plan_request(&route.launch[l], jit, d.arch, &kernels[n++], &err), err);
             CHECK_OK(plan_request(&up, jit, d.arch, &kernels[n++], &err), err);
             CHECK_OK(plan_request(&down, jit, d.arch, &kernels[n++], &err), err);
@@ -216,4 +251,4 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(wgmma), CASE(wrong_shapes), CASE(compiles))

@@ -62,6 +62,15 @@ struct moe_group_params {
     int64_t weight_stride; /* elements between experts, a multiple of 8 */
 };
 
+/* moe_wgmma: as moe_group; the weights by TMA. */
+struct moe_wgmma_params {
+    struct tensor_map weight[2]; /* bf16 [EXPERTS, N, K] dense or with a distance between experts; boxes [1, GATED ? 128 : 256, 64], swizzle 128 */
+    const void *x, *source, *counts, *offsets;
+    const void *bias[2];
+    void *y;
+    int64_t x_stride;
+};
+
 /* moe_few, GATED: y[place] = activation(gate x) * (up x), x the place's token's row. Else y[t] = [y[t] +] ALPHA * sum over
  * its picks of weight * (W x[place]). Places without padding. */
 struct moe_few_params {

@@ -1,0 +1,228 @@
+// arch: sm_90a
+/* Grouped products by wgmma for experts with many tokens (Hopper): tiles of ROWS places by 256 rows of weights, as moe_group.
+ *
+ * Warpgroup 0 is the producer. Its threads gather the tokens' rows (cp.async: TMA of Hopper cannot follow an index), one of
+ * them has the weights copied by TMA. Each further warpgroup multiplies 64 places by all 256 rows: 128 gate and 128 up, so that
+ * a pair lies in one lane, in d[i] and d[i + 64]. One without places sits the tile out. The grid is persistent: while the
+ * consumers finish a tile the producer is STAGES steps into the next.
+ *
+ *     a stage     [ROWS | 256] rows of 64 k, 128 bytes a row, 16-byte chunk c of row r at c ^ (r % 8)
+ *     full[s]     128 producer threads, each after its own copies are complete and fenced for the asynchronous proxy, LAG steps
+ *                 behind their issue; one more arrival with TMA's bytes
+ *     empty[s]    one of each consumer warp
+ *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
+ *
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT BIAS ROWS (64, 128) STAGES. */
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/act.cuh"
+#include "kernels/params/moe.h"
+
+#define CONSUMERS (ROWS / 64)
+#define THREADS (128 + CONSUMERS * 128)
+#define COLS 256
+#define OUT (GATED ? 128 : 256)
+#define TILES_N ((N + OUT - 1) / OUT)
+#define STEPS ((K + 63) / 64)
+#define STAGE_BYTES ((ROWS + COLS) * 128)
+#define PASSES (ROWS / 16) /* rows a producer thread copies */
+#define LAG 2
+#define RESULT_BYTES (16 * 128 * 2) /* of a warp: 128 columns at a time */
+/* A consumer gives a stage back when it has begun the next. */
+STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2, "shapes do not fit");
+
+struct tile {
+    uint32_t expert, place, rows, column; /* first place, how many of them have tokens, first column of y */
+};
+
+/* The same in every thread; offsets and counts in shared memory. */
+DEVICE struct tile tile_find(const uint32_t *offsets, const uint32_t *counts, uint32_t index)
+{
+    uint32_t ended = 0;
+    UNROLL for (uint32_t v = 0; v < (EXPERTS + WARP - 1) / WARP; v++)
+    {
+        uint32_t e = v * WARP + lane_id();
+        if (e < EXPERTS) ended += offsets[e + 1] / ROWS * TILES_N <= index;
+    }
+    struct tile t = {redux_add_u32(FULL_WARP, ended), 0, 0, 0};
+    uint32_t begin = offsets[t.expert], high = (offsets[t.expert + 1] - begin) / ROWS, local = index - begin / ROWS * TILES_N,
+             first = local % high * ROWS;
+    t.place = begin + first;
+    t.rows = counts[t.expert] > first ? min_u32(counts[t.expert] - first, ROWS) : 0;
+    t.column = local / high * OUT;
+    return t;
+}
+
+DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
+                    mbarrier *empty, uint32_t tiles)
+{
+    const uint32_t chunk = thread_x() % 8, row0 = thread_x() / 8;
+    uint32_t stage = 0, phase = 1, behind = 0, issued = 0; /* behind: the stage that is handed over next */
+    UNROLL_N(1) for (uint32_t index = block_x(); index < tiles; index += grid_dim_x())
+    {
+        const struct tile t = tile_find(offsets, counts, index);
+        uint32_t at[PASSES]; /* in 16 bytes */
+        UNROLL for (uint32_t i = 0; i < PASSES; i++)
+        {
+            uint32_t row = row0 + i * 16, from = 0;
+            if (row < t.rows) from = GATHER ? ((const uint32_t *)p->source)[t.place + row] / TOP_K : t.place + row;
+            at[i] = (uint32_t)((uint64_t)from * p->x_stride / 8) + chunk;
+        }
+        const bf16 *x = (const bf16 *)p->x;
+        UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
+        {
+            unsigned char *to = stages + stage * STAGE_BYTES;
+            mbarrier_wait(&empty[stage], phase);
+            if (thread_x() == 0) {
+                const int32_t k = (int32_t)(s * 64), column = (int32_t)t.column, e = (int32_t)t.expert;
+                mbarrier_arrive_expect(&full[stage], COLS * 128);
+                tma_load_3d(to + ROWS * 128, &p->weight[0], k, column, e, &full[stage], l2_evict_normal());
+                if (GATED) tma_load_3d(to + (ROWS + 128) * 128, &p->weight[1], k, column, e, &full[stage], l2_evict_normal());
+            }
+            const bool in_k = K % 64 == 0 || s * 64 + chunk * 8 < K;
+            UNROLL for (uint32_t i = 0; i < PASSES; i++)
+            {
+                uint32_t row = row0 + i * 16;
+                cp_async16_zfill(to + row * 128 + ((chunk ^ (row & 7)) << 4), x + (uint64_t)at[i] * 8, in_k && row < t.rows ? 16 : 0);
+            }
+            cp_async_commit();
+            x += 64;
+            if (issued >= LAG) {
+                cp_async_wait(LAG);
+                fence_proxy_async();
+                mbarrier_arrive(&full[behind]);
+                behind = behind + 1 < STAGES ? behind + 1 : 0;
+            }
+            issued++;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+    }
+    cp_async_wait_all();
+    fence_proxy_async();
+    UNROLL_N(1) for (uint32_t i = 0; i < LAG; i++)
+    {
+        if (i < issued) mbarrier_arrive(&full[behind]);
+        behind = behind + 1 < STAGES ? behind + 1 : 0;
+    }
+}
+
+DEVICE f32x2 bias_pair(const struct moe_wgmma_params *p, int which, const struct tile *t, uint32_t column)
+{
+    f32x2 b = {{0.0f, 0.0f}};
+    if (column < N) {
+        const float *from = (const float *)p->bias[which] + (uint64_t)t->expert * N + column;
+        b.v[0] = from[0], b.v[1] = from[1];
+    }
+    return b;
+}
+
+/* Two neighbouring columns of a row. */
+DEVICE uint32_t result_pair(const float *d, const float *up, f32x2 bias, f32x2 up_bias)
+{
+    float a = d[0] + bias.v[0], b = d[1] + bias.v[1];
+    if (GATED) {
+        a = act_value(ACT, 1.0f, a) * (up[0] + up_bias.v[0]);
+        b = act_value(ACT, 1.0f, b) * (up[1] + up_bias.v[1]);
+    }
+    return f32_to_bf16x2(a, b).bits;
+}
+
+/* rows: of the tile's that this warp has, up to 16, the first is place `place`. */
+DEVICE void finish(const struct moe_wgmma_params *p, const struct tile *t, const float d[128], unsigned char *result, uint32_t place, int32_t rows)
+{
+    const uint32_t lane = lane_id(), c = lane % 4, up = GATED ? 64 : 0;
+    UNROLL for (uint32_t half = 0; half < OUT / 128; half++)
+    {
+        UNROLL for (uint32_t j = 0; j < 16; j += 2)
+        {
+            uint32_t r[4];
+            UNROLL for (uint32_t h = 0; h < 2; h++)
+            {
+                const uint32_t group = half * 16 + j + h, i = group * 4, column = t->column + group * 8 + 2 * c;
+                f32x2 bias = {{0.0f, 0.0f}}, up_bias = {{0.0f, 0.0f}};
+                if (BIAS) bias = bias_pair(p, 0, t, column);
+                if (BIAS && GATED) up_bias = bias_pair(p, 1, t, column);
+                r[2 * h] = result_pair(d + i, d + i + up, bias, up_bias);
+                r[2 * h + 1] = result_pair(d + i + 2, d + i + up + 2, bias, up_bias);
+            }
+            const uint32_t row = lane % 16, group = j + lane / 16;
+            stmatrix_x4(result + row * 256 + ((group ^ (row & 7)) << 4), r);
+        }
+        warp_sync(FULL_WARP);
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+        {
+            const uint32_t row = i * 2 + lane / 16, group = lane % 16, column = t->column + half * 128 + group * 8;
+            if ((int32_t)row < rows && (N % OUT == 0 || column < N))
+                st16((bf16 *)p->y + (uint64_t)(place + row) * N + column, ld16(result + row * 256 + ((group ^ (row & 7)) << 4)));
+        }
+        warp_sync(FULL_WARP);
+    }
+}
+
+/* g: which 64 places of the tile. */
+DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, unsigned char *result,
+                    mbarrier *full, mbarrier *empty, uint32_t tiles, uint32_t g)
+{
+    float d[128];
+    uint32_t stage = 0, phase = 0;
+    const uint32_t w = warp_id() % 4;
+    const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
+    UNROLL_N(1) for (uint32_t index = block_x(); index < tiles; index += grid_dim_x())
+    {
+        const struct tile t = tile_find(offsets, counts, index);
+        if (t.rows <= g * 64) {
+            UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
+            {
+                mbarrier_wait(&full[stage], phase);
+                if (lane_id() == 0) mbarrier_arrive(&empty[stage]);
+                if (++stage == STAGES) stage = 0, phase ^= 1;
+            }
+            continue;
+        }
+        uint32_t before = 0;
+        UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
+        {
+            mbarrier_wait(&full[stage], phase);
+            const uint64_t a = a0 + stage * (STAGE_BYTES >> 4), b = b0 + stage * (STAGE_BYTES >> 4);
+            wgmma_fence();
+            UNROLL for (uint32_t k = 0; k < 4; k++) wgmma_bf16_ss(256, d, a + k * 2, b + k * 2, s + k > 0);
+            wgmma_commit();
+            wgmma_wait(1);
+            if (s > 0 && lane_id() == 0) mbarrier_arrive(&empty[before]);
+            before = stage;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        wgmma_wait(0);
+        wgmma_pin(d, 128);
+        if (lane_id() == 0) mbarrier_arrive(&empty[before]);
+        finish(p, &t, d, result, t.place + g * 64 + w * 16, (int32_t)t.rows - (int32_t)(g * 64 + w * 16));
+    }
+}
+
+KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
+{
+    unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
+    mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
+    uint32_t *offsets = (uint32_t *)(empty + STAGES), *counts = offsets + EXPERTS + 1;
+    if (thread_x() == 0) {
+        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4);
+        fence_mbarrier_init();
+    }
+    grid_dependency_wait();
+    grid_dependency_launch();
+    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+        offsets[e] = ((const uint32_t *)p.offsets)[e];
+        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.counts)[e];
+    }
+    block_sync();
+    const uint32_t tiles = offsets[EXPERTS] / ROWS * TILES_N, group = thread_x() / 128;
+    if (group == 0) {
+        if (CONSUMERS == 2) registers_shrink(40);
+        produce(&p, offsets, counts, stages, full, empty, tiles);
+    } else {
+        if (CONSUMERS == 2) registers_grow(232);
+        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, tiles, group - 1);
+    }
+}
