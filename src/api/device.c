@@ -38,7 +38,7 @@ static const char *cache_dir(struct arena *a)
     return home ? file_join(a, home, ".cache/rose") : NULL;
 }
 
-static enum rose_status open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err)
+enum rose_status device_open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err)
 {
     struct arena a;
     arena_init(&a, 0);
@@ -69,7 +69,7 @@ static enum rose_status open_cuda(struct rose_device *d, const struct rose_devic
 {
     struct device_options options = {.kind = DEVICE_CUDA, .index = index, .debug_sync = o->debug_sync, .driver = o->driver};
     ROSE_TRY(device_open(&options, &d->device, err));
-    ROSE_TRY(open_jit(d, o, err));
+    ROSE_TRY(device_open_jit(d, o, err));
     open_blas(d, o);
     snprintf(d->name, sizeof d->name, "%.90s, %s", d->device->info.name, d->device->info.arch);
     return ROSE_OK;
@@ -88,7 +88,7 @@ static enum rose_status open_cpu(struct rose_device *d, const struct rose_device
     return ROSE_OK;
 }
 
-static void close_parts(struct rose_device *d)
+void device_close_parts(struct rose_device *d)
 {
     if (d->device) {
         free(d->device->profile);
@@ -115,7 +115,7 @@ static bool try_cuda(struct rose_device *d, const struct rose_device_options *o)
         if (!ok) strbuf_printf(&line, "%s is not used: no NVRTC to compile its kernels (%s)", d->device->info.name, compiler.p ? compiler.p : "?");
     }
     if (line.p) say(o, ROSE_MESSAGE_DEBUG, line.p);
-    if (!ok) close_parts(d);
+    if (!ok) device_close_parts(d);
     strbuf_free(&compiler);
     strbuf_free(&line);
     return ok;
@@ -138,7 +138,7 @@ enum rose_status rose_device_open(const struct rose_device_options *o, struct ro
     if (cuda) s = open_cuda(d, o, (int)index, err);
     else if (!automatic || !try_cuda(d, o)) s = open_cpu(d, o, err);
     if (s != ROSE_OK) {
-        close_parts(d);
+        device_close_parts(d);
         free(d);
         return s;
     }
@@ -150,7 +150,7 @@ enum rose_status rose_device_open(const struct rose_device_options *o, struct ro
 void rose_device_close(struct rose_device *d)
 {
     if (!d) return;
-    close_parts(d);
+    device_close_parts(d);
     free(d);
 }
 

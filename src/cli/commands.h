@@ -50,9 +50,11 @@ size_t cli_render_options(const struct option **options);
      cli_pull, cli_pull_options}
 
 #define CLI_KERNELS_COMMAND                                                                                                                          \
-    {"kernels", "layout LAYOUT", "Layouts, by their facts and as a drawing.",                                                                        \
-     "LAYOUT is written '(8,16):(16,1)', shape and strides, or '<3,4,3> (8,16):(16,1)' with a swizzle before it.\n", cli_kernels,                    \
-     cli_kernels_options}
+    {"kernels", "MODEL | layout LAYOUT", "What a model's steps are made of on a GPU; layouts, as a drawing.",                                        \
+     "Each kind of launch with its kernel, grid, shared memory, registers, spills, size, compile time, bytes, the time\nmemory alone would take "    \
+     "(limit), the plan's prediction and, with --measure, the time. Only the model's config is\nread; no GPU is needed. LAYOUT is written "         \
+     "'(8,16):(16,1)', shape and strides, or '<3,4,3> (8,16):(16,1)' with a\nswizzle before it.\n",                                               \
+     cli_kernels, cli_kernels_options}
 
 #define CLI_MAN_COMMAND {"man", "", NULL, "The man page, of all commands: rose man | man -l -\n", cli_man, cli_man_options}
 #define CLI_COMPLETION_COMMAND {"completion", "", NULL, "Completion for bash: source <(rose completion)\n", cli_completion, cli_completion_options}

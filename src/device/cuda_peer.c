@@ -63,6 +63,7 @@ enum rose_status cuda_tensor_map(struct device *device, const struct layout_tma 
                   : box->swizzle_bytes == 64  ? 2
                   : box->swizzle_bytes == 128 ? 3
                                               : 0;
+    if (device->planning) return ROSE_OK;
     ROSE_TRY(cuda_enter(d, err));
     if (!d->api.tensor_map)
         return status_set(err, ROSE_UNSUPPORTED,

@@ -73,3 +73,4 @@ endif
 endef
 $(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
 $(eval $(call simt_driver_test,model,test_golden_cuda,))
+$(eval $(call simt_driver_test,api,test_kernels,))

@@ -1,0 +1,305 @@
+/* rose_kernels: an engine is opened on a device that need not exist, and its programs are read. */
+#include "api/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+enum { MOST_STEPS = 64 };
+
+struct kernels {
+    const struct rose_kernels_options *o;
+    struct rose_device *device;  /* the caller's or own */
+    struct rose_device *own;
+    struct rose_engine_options engine_options; /* for progress */
+    struct model *model;
+    struct engine *engine;
+    struct kernels_step step[MOST_STEPS];
+    int steps;
+    const struct jit_kernel *kernel[KERNELS_DISTINCT]; /* of all programs of the engine */
+    int kernels;
+};
+
+/* ---- opening ---- */
+
+static enum rose_status open_planned(struct kernels *k, struct rose_error *err)
+{
+    const struct rose_kernels_options *o = k->o;
+    struct rose_device *d = calloc(1, sizeof *d);
+    if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    k->own = k->device = d;
+    ROSE_TRY(device_planning_open(o->arch ? o->arch : "sm_90a", &d->device, err));
+    /* Any model fits: how much memory the card has changes no kernel. */
+    d->device->info.memory_free = (size_t)1 << 46;
+    return device_open_jit(d, &(struct rose_device_options){.cache_dir = o->cache_dir, .nvrtc = o->nvrtc}, err);
+}
+
+static enum rose_status open_model(struct kernels *k, struct rose_error *err)
+{
+    struct arena a;
+    const char *path;
+    struct weights *w;
+    arena_init(&a, 0);
+    enum rose_status s = hub_resolve(&a, k->o->model, &path, err);
+    bool directory = s == ROSE_OK && file_is_dir(path);
+    if (s == ROSE_OK) s = directory ? weights_open_config(path, &w, err) : weights_open(path, &w, err);
+    arena_free(&a);
+    ROSE_TRY(s);
+    if (directory) return model_open_dummy(k->device->device, w, 1, &k->model, err);
+    if (!k->device->device->planning) {
+        weights_close(w);
+        return status_set(err, ROSE_UNSUPPORTED, "%s: the launches of a file's model are planned, not measured: name an architecture, such as --arch %s", k->o->model,
+                          k->device->device->info.arch);
+    }
+    return model_open(k->device->device, w, NULL, NULL, &k->model, err);
+}
+
+static enum rose_status open_engine(struct kernels *k, struct rose_error *err)
+{
+    const struct rose_kernels_options *o = k->o;
+    const struct model_config *c = &k->model->config;
+    if (c->own_rows) return status_set(err, ROSE_UNSUPPORTED, "%s embeds or classifies; its kernels cannot be listed yet", o->model);
+    int32_t context = o->context > 0 ? o->context : 1024;
+    struct engine_options options = {.context = ROSE_MAX(context + 1, 64), .max_sequences = o->max_sequences, .step_tokens = o->step_tokens, .deterministic = o->deterministic, .depth = 1};
+    ROSE_TRY(kv_dtype(o->kv, DEVICE_CUDA, &options.kv, err));
+    return engine_open(k->model, NULL, &options, &k->engine, err);
+}
+
+/* ---- which kernels, which steps ---- */
+
+static void collect(struct kernels *k, const struct program *p)
+{
+    for (int i = 0; p && i < p->count; i++) {
+        const struct planned *planned = p->entries[i].launch.plan;
+        int n = 0;
+        if (!planned) continue;
+        while (n < k->kernels && k->kernel[n] != planned->kernel) n++;
+        if (n == k->kernels && n < KERNELS_DISTINCT) k->kernel[k->kernels++] = planned->kernel;
+    }
+}
+
+static void collect_all(struct kernels *k)
+{
+    const struct programs *p = &k->engine->programs;
+    for (int i = 0; i < p->count; i++) collect(k, p->bucket[i].program);
+    for (int i = 0; i < p->samples; i++) collect(k, p->sample[0][i]);
+    collect(k, p->fetch[0]);
+}
+
+static void add_step(struct kernels *k, int32_t rows, bool decode)
+{
+    const struct programs_bucket *b = programs_pick(&k->engine->programs, rows, decode);
+    if (!b) b = &k->engine->programs.bucket[k->engine->programs.count - 1];
+    for (int i = 0; i < k->steps; i++)
+        if (k->step[i].program == b->program) return;
+    if (k->steps == MOST_STEPS) return;
+    int32_t seqs = b->decode ? b->rows : (int32_t)b->program->expect.n[EXTENT_SEQS];
+    k->step[k->steps++] = (struct kernels_step){.kind = b->decode ? "decode" : "prompt", .rows = b->rows, .seqs = seqs, .program = b->program,
+                                                .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = b->rows, [EXTENT_SEQS] = seqs, [EXTENT_SAMPLES] = seqs}}};
+}
+
+static void add_sample(struct kernels *k, int32_t rows)
+{
+    struct program *p = programs_sample(&k->engine->programs, 0, rows);
+    for (int i = 0; i < k->steps; i++)
+        if (k->step[i].program == p) return;
+    if (k->steps == MOST_STEPS) return;
+    k->step[k->steps++] = (struct kernels_step){.kind = "sample", .rows = rows, .seqs = rows, .program = p,
+                                                .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_SAMPLES] = rows}}};
+}
+
+static enum rose_status read_steps(struct kernels *k, struct rose_error *err)
+{
+    static const int batches[] = {1, 16, 128}, chunks[] = {2048};
+    const struct rose_kernels_options *o = k->o;
+    const int *b = o->batches_count ? o->batches : batches, *c = o->chunks_count ? o->chunks : chunks;
+    size_t bn = o->batches_count ? o->batches_count : ROSE_COUNT(batches), cn = o->chunks_count ? o->chunks_count : o->batches_count ? 0 : ROSE_COUNT(chunks);
+    int32_t context = o->context > 0 ? o->context : 1024;
+    if (o->chunks_count && !o->batches_count) bn = 0;
+    for (size_t i = 0; i < bn; i++) add_step(k, b[i], true);
+    for (size_t i = 0; i < cn; i++) add_step(k, c[i], false);
+    for (size_t i = 0; i < bn; i++) add_sample(k, ROSE_MIN(b[i], k->engine->options.max_sequences));
+    for (int i = 0; i < k->steps; i++) {
+        ROSE_TRY(kernels_step_read(k->engine, context, &k->step[i], err));
+        if (o->measure && !k->device->device->planning && strcmp(k->step[i].kind, "sample"))
+            ROSE_TRY(kernels_step_measure(k->engine, context, &k->step[i], err));
+    }
+    return ROSE_OK;
+}
+
+/* ---- JSON ---- */
+
+static void key(struct strbuf *b, const char *name) { strbuf_printf(b, "%s\"%s\":", b->n && (b->p[b->n - 1] == '{' || b->p[b->n - 1] == '[') ? "" : ",", name); }
+static void text(struct strbuf *b, const char *name, const char *value)
+{
+    key(b, name);
+    json_add_str(b, str_of(value));
+}
+static void whole(struct strbuf *b, const char *name, long long value)
+{
+    key(b, name);
+    strbuf_printf(b, "%lld", value);
+}
+static void number(struct strbuf *b, const char *name, double value)
+{
+    key(b, name);
+    json_add_num(b, value);
+}
+
+static void add_kernel(struct strbuf *b, const struct jit_kernel *kernel)
+{
+    static const char *const origins[] = {"not ready", "compiled", "cache", "bundle", "failed"};
+    struct jit_info i = jit_info(kernel);
+    strbuf_addc(b, '{');
+    text(b, "name", i.name), text(b, "kernel", i.kernel), text(b, "origin", origins[i.origin]), text(b, "compiler", i.compiler ? i.compiler : "");
+    key(b, "constants");
+    strbuf_addc(b, '[');
+    for (int n = 0; n < i.constants_count; n++) {
+        if (n) strbuf_addc(b, ',');
+        json_add_str(b, str_of(i.constants[n]));
+    }
+    strbuf_addc(b, ']');
+    whole(b, "cubin_bytes", (long long)i.cubin_bytes), number(b, "compile_ms", i.compile_ms), number(b, "ready_ms", i.ready_ms);
+    key(b, "entries");
+    strbuf_addc(b, '[');
+    for (int n = 0; n < i.entries_count; n++) {
+        const struct jit_entry *e = &i.entries[n];
+        strbuf_adds(b, n ? ",{" : "{");
+        text(b, "name", e->name), whole(b, "registers", e->registers), whole(b, "shared", e->shared_bytes), whole(b, "stack", e->stack_bytes);
+        whole(b, "spill_stores", e->spill_stores), whole(b, "spill_loads", e->spill_loads);
+        strbuf_addc(b, '}');
+    }
+    strbuf_adds(b, "]}");
+}
+
+static void add_row(struct strbuf *b, const struct kernels_row *r)
+{
+    strbuf_addc(b, '{');
+    text(b, "op", r->launch->name);
+    if (r->planned) text(b, "kernel", jit_info(r->planned->kernel).name);
+    whole(b, "count", r->count);
+    if (r->planned) {
+        whole(b, "grid", r->grid[0]), whole(b, "block", r->launch->block[0]), whole(b, "cluster", r->launch->cluster), whole(b, "shared", r->launch->shared_bytes);
+        key(b, "cooperative");
+        strbuf_adds(b, r->launch->cooperative ? "true" : "false");
+    } else text(b, "library", "cublasLt");
+    number(b, "bytes", r->bytes), number(b, "ops", r->ops), number(b, "limit_us", r->limit_us);
+    if (r->planned) number(b, "predicted_us", r->predicted_us);
+    if (r->measured_us >= 0) number(b, "measured_us", r->measured_us);
+    strbuf_addc(b, '}');
+}
+
+static void add_step_json(struct strbuf *b, const struct kernels_step *s)
+{
+    double limit = 0, predicted = 0, measured = 0;
+    int launches = 0;
+    bool all_measured = true;
+    strbuf_addc(b, '{');
+    text(b, "kind", s->kind), whole(b, "rows", s->rows), whole(b, "sequences", s->seqs);
+    key(b, "launches");
+    strbuf_addc(b, '[');
+    for (int i = 0; i < s->rows_count; i++) {
+        const struct kernels_row *r = &s->row[i];
+        if (i) strbuf_addc(b, ',');
+        add_row(b, r);
+        launches += r->count;
+        limit += r->limit_us * r->count, predicted += r->predicted_us * r->count, measured += r->measured_us * r->count;
+        all_measured = all_measured && r->measured_us >= 0;
+    }
+    strbuf_addc(b, ']');
+    whole(b, "count", launches), number(b, "limit_us", limit), number(b, "predicted_us", predicted);
+    if (all_measured && s->rows_count) number(b, "measured_us", measured);
+    strbuf_addc(b, '}');
+}
+
+static void write_json(struct kernels *k, int exported, struct strbuf *b)
+{
+    const struct device_info *d = &k->device->device->info;
+    struct strbuf compiler = {0};
+    jit_print_compiler(k->device->jit, &compiler);
+    strbuf_addc(b, '{');
+    text(b, "model", k->o->model), text(b, "architecture", k->model->config.arch->name), text(b, "device", d->name), text(b, "arch", d->arch);
+    key(b, "planned");
+    strbuf_adds(b, k->device->device->planning ? "true" : "false");
+    text(b, "compiler", compiler.p ? compiler.p : ""), text(b, "kv", kv_name(k->engine->options.kv)), number(b, "bandwidth", d->bandwidth);
+    whole(b, "context", k->engine->options.context), whole(b, "max_sequences", k->engine->options.max_sequences), whole(b, "step_tokens", k->engine->options.step_tokens);
+    if (exported >= 0) whole(b, "exported", exported);
+    key(b, "kernels");
+    strbuf_addc(b, '[');
+    bool first = true;
+    for (int i = 0; i < k->kernels; i++) {
+        if (k->o->kernel && !strstr(jit_info(k->kernel[i]).name, k->o->kernel)) continue;
+        if (!first) strbuf_addc(b, ',');
+        first = false;
+        add_kernel(b, k->kernel[i]);
+    }
+    strbuf_addc(b, ']');
+    key(b, "steps");
+    strbuf_addc(b, '[');
+    for (int i = 0; i < k->steps; i++) {
+        if (i) strbuf_addc(b, ',');
+        add_step_json(b, &k->step[i]);
+    }
+    strbuf_adds(b, "]}");
+    strbuf_free(&compiler);
+}
+
+/* ---- the call ---- */
+
+static enum rose_status show_all(struct kernels *k, struct strbuf *b, struct rose_error *err)
+{
+    int shown = 0;
+    for (int i = 0; i < k->kernels; i++) {
+        if (k->o->kernel && !strstr(jit_info(k->kernel[i]).name, k->o->kernel)) continue;
+        ROSE_TRY(kernels_show(k->device->jit, k->kernel[i], k->o->show, b, err));
+        shown++;
+    }
+    return shown ? ROSE_OK : status_set(err, ROSE_NOT_FOUND, "none of the model's %d kernels has \"%s\" in its name", k->kernels, k->o->kernel ? k->o->kernel : "");
+}
+
+static enum rose_status make(struct kernels *k, struct strbuf *b, struct rose_error *err)
+{
+    int exported = -1;
+    if (!k->device) ROSE_TRY(open_planned(k, err));
+    if (k->device->device->info.kind != DEVICE_CUDA)
+        return status_set(err, ROSE_INVALID, "kernels are a GPU's: name an architecture, such as --arch sm_90a, where there is none");
+    k->device->device->keeps_plans = true;
+    k->engine_options = (struct rose_engine_options){.progress = k->o->progress, .progress_user = k->o->progress_user};
+    k->device->opening = &k->engine_options;
+    enum rose_status s = open_model(k, err);
+    if (s == ROSE_OK) s = open_engine(k, err);
+    k->device->opening = NULL;
+    ROSE_TRY(s);
+    collect_all(k);
+    if (k->o->export_dir) ROSE_TRY(jit_export(k->device->jit, k->o->export_dir, &exported, err));
+    if (k->o->show != ROSE_KERNELS_JSON) return show_all(k, b, err);
+    ROSE_TRY(read_steps(k, err));
+    write_json(k, exported, b);
+    return ROSE_OK;
+}
+
+enum rose_status rose_kernels(struct rose_device *device, const struct rose_kernels_options *o, char **out, struct rose_error *err)
+{
+    struct strbuf b = {.limit = 256 << 20};
+    struct kernels *k = calloc(1, sizeof *k);
+    *out = NULL;
+    if (!k) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    k->o = o;
+    k->device = device;
+    enum rose_status s = make(k, &b, err);
+    for (int i = 0; i < k->steps; i++) free(k->step[i].row);
+    engine_close(k->engine);
+    model_close(k->model);
+    if (device) device->device->keeps_plans = false;
+    if (k->own) {
+        device_close_parts(k->own);
+        free(k->own);
+    }
+    free(k);
+    if (s == ROSE_OK && (b.failed || !strbuf_add(&b, "", 0))) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (s == ROSE_OK) *out = b.p;
+    else strbuf_free(&b);
+    return s;
+}

@@ -1,0 +1,39 @@
+/* rose_kernels, between its files. */
+#ifndef ROSE_API_KERNELS_H
+#define ROSE_API_KERNELS_H
+
+#include "api/internal.h"
+#include "jit/jit.h"
+#include "ops/plan.h"
+
+enum { KERNELS_ROWS = 512, KERNELS_SAME = 64, KERNELS_DISTINCT = 1024 };
+
+/* Launches of one step that are alike but for their layer. */
+struct kernels_row {
+    const struct program_launch *launch; /* the first */
+    const struct planned *planned;       /* NULL: a library's product */
+    const struct program_launch *same[KERNELS_SAME]; /* some of them, the first too */
+    int count;
+    double bytes, ops, limit_us, predicted_us, measured_us; /* of one; measured_us < 0: not measured */
+    uint32_t grid[3];
+};
+
+struct kernels_step {
+    const char *kind; /* "decode", "prompt", "sample" */
+    int32_t rows, seqs;
+    struct program *program;
+    struct extents extents;
+    struct kernels_row *row; /* [KERNELS_ROWS] */
+    int rows_count;
+};
+
+/* The step's launches by kind. limit: the longer of the bytes at 7/8 of the memory's rate (what a clone reaches) and the operations at
+ * the tensor cores' rate. */
+enum rose_status kernels_step_read(const struct engine *engine, int32_t context, struct kernels_step *step, struct rose_error *err);
+/* Run each kind of launch with a step of sequences of `context` tokens behind it; a kind that cannot be run keeps -1. */
+enum rose_status kernels_step_measure(struct engine *engine, int32_t context, struct kernels_step *step, struct rose_error *err);
+
+/* The text of a kernel. */
+enum rose_status kernels_show(struct jit *jit, const struct jit_kernel *kernel, enum rose_kernels_show show, struct strbuf *out, struct rose_error *err);
+
+#endif
