@@ -8,7 +8,7 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256 };
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256 };
 
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
@@ -187,6 +187,23 @@ enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const s
     ROSE_TRY(moe_cuda_plan_dispatch(&any, d, &dispatch, err)); /* for its checks */
     bool one = s->tokens <= ONE_BLOCK_TOKENS;
     *out = (struct moe_mlp_route){.launches = one ? 1 : 2};
+    if (s->tokens > PLACE_TOKENS) {
+        enum { SPREAD_THREADS = 256 };
+        any.tokens = ROSE_MAX(s->tokens, MOE_CUDA_BARRIER_TOKENS + 1);
+        ROSE_TRY(moe_cuda_plan_dispatch(&any, d, &dispatch, err));
+        out->launch[0] = dispatch.launch[0];
+        out->block_tokens = dispatch.block_tokens;
+        struct plan *spread = &out->launch[1];
+        *spread = (struct plan){.kernel = "moe_spread", .rows = s->tokens, .times = s->top_k, .per = SPREAD_THREADS};
+        plan_int(spread, "EXPERTS", s->experts);
+        plan_int(spread, "TOP_K", s->top_k);
+        plan_int(spread, "THREADS", SPREAD_THREADS);
+        plan_int(spread, "BLOCK_TOKENS", out->block_tokens);
+        spread->block = SPREAD_THREADS;
+        spread->bytes = (double)s->tokens * s->top_k * 20.0;
+        plan_stream(spread, d, 1.0);
+        return ROSE_OK;
+    }
     if (!one) {
         struct plan *pick = &out->launch[0];
         *pick = (struct plan){.kernel = "moe_pick", .rows = s->tokens, .times = 1, .per = PICK_THREADS / 32};
@@ -218,6 +235,54 @@ static int32_t tokens_of(const struct program *program, program_buffer_id ids, i
     return (int32_t)ROSE_MIN(program->buffers[ids].bytes / 4 / (size_t)top_k, (size_t)INT32_MAX);
 }
 
+/* What op_moe_mlp needs of the route. */
+struct places {
+    program_buffer_id counts, offsets, source, position, active;
+};
+
+static struct places make_places(struct program *program, const struct moe_mlp_shape *s)
+{
+    size_t experts = (size_t)s->experts, picks = (size_t)s->max_tokens * (size_t)s->top_k;
+    return (struct places){.position = program_buffer(program, "moe_position", picks * 4),
+                           .counts = program_buffer(program, "moe_counts", experts * 4),
+                           .offsets = program_buffer(program, "moe_offsets", experts * 4 + 4),
+                           .active = program_buffer(program, "moe_active", experts * 4 + 4),
+                           .source = program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(s, &program->device->info) * 4)};
+}
+
+/* moe_route, then moe_spread. */
+static enum rose_status record_many(struct program *program, const struct op_moe_route *op, const struct moe_mlp_route *plan,
+                                    const struct moe_mlp_shape *s, struct rose_error *err)
+{
+    struct places at = make_places(program, s);
+    size_t blocks = ((size_t)s->max_tokens + (size_t)plan->block_tokens - 1) / (size_t)plan->block_tokens;
+    program_buffer_id base = program_buffer(program, "moe_block_base", blocks * (size_t)s->experts * 4);
+    struct moe_dispatch_params r = {.bias = op->selection_bias, .logits_stride = op->logits.stride};
+    struct program_launch l = {.name = "moe_route", .layer = op->layer, .params = &r, .params_bytes = sizeof r};
+    ROSE_TRY(plan_record(&plan->launch[0], program, op->logits.rows, offsetof(struct moe_dispatch_params, tokens), &l, err));
+    value_use(&l, &op->logits, PROGRAM_READ, offsetof(struct moe_dispatch_params, logits));
+    program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, ids));
+    program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, weights));
+    program_use(&l, at.position, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, position));
+    program_use(&l, at.counts, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, counts));
+    program_use(&l, at.offsets, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, offsets));
+    program_use(&l, base, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, block_base));
+    program_use(&l, program_counters(program, "moe_done", 8), PROGRAM_UPDATE, offsetof(struct moe_dispatch_params, barrier));
+    program_add(program, &l);
+
+    struct moe_place_params p = {0};
+    l = (struct program_launch){.name = "moe_place", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan->launch[1], program, op->logits.rows, offsetof(struct moe_place_params, tokens), &l, err));
+    program_use(&l, op->ids, PROGRAM_READ, offsetof(struct moe_place_params, ids));
+    program_use(&l, at.position, PROGRAM_UPDATE, offsetof(struct moe_place_params, position));
+    program_use(&l, at.counts, PROGRAM_READ, offsetof(struct moe_place_params, counts));
+    program_use(&l, at.offsets, PROGRAM_READ, offsetof(struct moe_place_params, offsets));
+    program_use(&l, at.source, PROGRAM_WRITE, offsetof(struct moe_place_params, source));
+    program_use(&l, base, PROGRAM_READ, offsetof(struct moe_place_params, block_base));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
 enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
 {
     const struct op_value *x = &op->logits;
@@ -240,6 +305,7 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
                                .top_groups = op->top_groups};
     struct moe_mlp_route plan;
     ROSE_TRY(moe_mlp_cuda_plan_route(&s, &program->device->info, &plan, err));
+    if (plan.block_tokens) return record_many(program, op, &plan, &places, err);
     if (plan.launches == 2) {
         struct moe_pick_params p = {.bias = op->selection_bias, .logits_stride = x->stride};
         struct program_launch l = {.name = "moe_route", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
@@ -250,20 +316,18 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
         program_add(program, &l);
     }
     bool routes = plan.launches == 1;
+    struct places at = make_places(program, &places);
     struct moe_place_params p = {.bias = op->selection_bias, .logits_stride = x->stride};
     struct program_launch l = {.name = "moe_place", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan.launch[plan.launches - 1], program, x->rows, offsetof(struct moe_place_params, tokens), &l, err));
     if (routes) value_use(&l, x, PROGRAM_READ, offsetof(struct moe_place_params, logits));
     program_use(&l, op->ids, routes ? PROGRAM_WRITE : PROGRAM_READ, offsetof(struct moe_place_params, ids));
     if (routes) program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_place_params, weights));
-    size_t experts = (size_t)op->experts;
-    program_use(&l, program_buffer(program, "moe_position", (size_t)max * (size_t)op->top_k * 4), PROGRAM_WRITE,
-                offsetof(struct moe_place_params, position));
-    program_use(&l, program_buffer(program, "moe_counts", experts * 4), PROGRAM_WRITE, offsetof(struct moe_place_params, counts));
-    program_use(&l, program_buffer(program, "moe_offsets", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, offsets));
-    program_use(&l, program_buffer(program, "moe_active", experts * 4 + 4), PROGRAM_WRITE, offsetof(struct moe_place_params, active));
-    program_use(&l, program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(&places, &program->device->info) * 4), PROGRAM_WRITE,
-                offsetof(struct moe_place_params, source));
+    program_use(&l, at.position, PROGRAM_WRITE, offsetof(struct moe_place_params, position));
+    program_use(&l, at.counts, PROGRAM_WRITE, offsetof(struct moe_place_params, counts));
+    program_use(&l, at.offsets, PROGRAM_WRITE, offsetof(struct moe_place_params, offsets));
+    program_use(&l, at.active, PROGRAM_WRITE, offsetof(struct moe_place_params, active));
+    program_use(&l, at.source, PROGRAM_WRITE, offsetof(struct moe_place_params, source));
     program_add(program, &l);
     return ROSE_OK;
 }
@@ -305,11 +369,6 @@ static enum rose_status check_weights(const struct program *program, const char 
     *stride = step / 2;
     return ROSE_OK;
 }
-
-/* Everything a launch of the group needs besides x and y. */
-struct places {
-    program_buffer_id counts, offsets, source, position, active;
-};
 
 /* The experts' matrices of a product: one, or gate and up. */
 struct matrices {
@@ -462,12 +521,13 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
                               .accumulate = op->accumulate,
                               .alpha = op->alpha,
                               .deterministic = op->deterministic};
+    enum moe_mlp_kernel kernel = moe_mlp_cuda_form(&s, &program->device->info).kernel;
     struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
                         .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
                         .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
                         .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position)),
                         .active = place_buffer(program, op->ids, offsetof(struct moe_place_params, active))};
-    if (!at.counts || !at.offsets || !at.source || !at.position || !at.active)
+    if (!at.counts || !at.offsets || !at.source || !at.position || (kernel == MOE_MLP_FEW && !at.active))
         return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
     if (op->y.cols != s.hidden || op->x.stride % 8 || op->x.offset % 8 || op->y.stride % 8 || op->y.offset % 8)
         return status_set(err, ROSE_UNSUPPORTED,
@@ -477,7 +537,6 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
     if ((op->gate_bias != NULL) != (op->up_bias != NULL))
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: a bias for one of gate and up only");
     size_t places = (size_t)moe_mlp_cuda_places(&s, &program->device->info);
-    enum moe_mlp_kernel kernel = moe_mlp_cuda_form(&s, &program->device->info).kernel;
     program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2);
     if (kernel == MOE_MLP_FEW) {
         ROSE_TRY(record_few(program, op, &s, false, &at, inner, err));

@@ -1,7 +1,7 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
  *     few tokens    moe_place (chooses too) | moe_few gate, up, activation | moe_few down, weighted sum
- *     more          moe_pick | moe_place | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
+ *     more          moe_pick | moe_place (many: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
  *
  * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
 #ifndef ROSE_OPS_MOE_MLP_CUDA_H
@@ -39,10 +39,12 @@ enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *shape, bool down,
 /* MOE_MLP_WGMMA: the tensor of one matrix of all experts, stride: elements from expert to expert. */
 void moe_mlp_cuda_box(const struct moe_mlp_shape *shape, bool down, int64_t stride, struct layout_tma *out);
 
-/* launch[0]: moe_pick and launch[1]: moe_place, or moe_place alone. s->pad: the tile. */
+/* Choosing and placing: moe_place alone (few tokens); moe_pick and moe_place, one block; moe_route (struct
+ * moe_dispatch_params) and moe_spread. s->pad: the tile. */
 struct moe_mlp_route {
     struct plan launch[2];
     int launches;
+    int32_t block_tokens; /* tokens of a block of moe_route; 0: another form */
 };
 enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const struct device_info *device,
                                          struct moe_mlp_route *out, struct rose_error *err);

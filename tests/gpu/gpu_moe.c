@@ -303,7 +303,7 @@ int main(int argc, char **argv)
                 for (size_t at = 0; at < k.weights; at += block)
                     copy((char *)k.layer[i].weight[w] + at * 2, random, ROSE_MIN(block, k.weights - at) * 2);
         free(random);
-        static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 8192};
+        static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 8192};
         for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
             s = qwen(tokens[i]);
             if (only && only != tokens[i]) continue;

@@ -23,7 +23,7 @@ struct moe_dispatch_params {
     int32_t tokens, slices;          /* moe_dispatch: slices of a row, each its own unit of work */
 };
 
-/* moe_place: the same places for products that gather their rows: counts and offsets of the experts, the place of
+/* moe_place, moe_spread: the same places for products that gather their rows: counts and offsets of the experts, the place of
  * each pick and the token of each place. ROUTE = 1: chooses the experts too. */
 struct moe_place_params {
     const void *logits; /* ROUTE, as above */
@@ -34,6 +34,7 @@ struct moe_place_params {
     void *counts, *offsets;
     void *active;   /* i32 [1 + EXPERTS]: how many experts have tokens, then which, rising */
     void *source;   /* i32 [places], the pick (token * TOP_K + choice) of each place that has one */
+    const void *block_base; /* moe_spread: of moe_route, whose ranks are in position */
     int64_t logits_stride;
     uint32_t tokens;
 };
