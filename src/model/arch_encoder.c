@@ -76,7 +76,7 @@ static enum rose_status distilbert_json(arena_t *arena, const struct json *j, st
 static enum rose_status mpnet_json(arena_t *arena, const struct json *j, struct model_config *c, struct rose_error *err)
 {
     (void)arena;
-    ROSE_TRY(config_int(j, "relative_attention_num_buckets", 4, 4096, 32, &c->relative_buckets, err));
+    ROSE_TRY(config_int(j, "relative_attention_num_buckets", 32, 4096, 32, &c->relative_buckets, err));
     return bert_like(j, c, 2, err);
 }
 

@@ -145,6 +145,7 @@ void head_close(struct model *m)
 
 /* T5's bucket of a distance (Raffel et al. 2020): half of them for keys behind the query, half for those before it; small distances
  * have a bucket each, larger ones share them logarithmically up to 128. Rounded as the reference rounds. */
+enum { MPNET_BUCKETS = 32 };
 static int32_t bucket_of(int32_t distance, int32_t buckets)
 {
     enum { LONGEST = 128 };
@@ -164,7 +165,7 @@ enum rose_status head_load_relative(struct loader *l)
     float *table = ARENA_ARRAY(&m->arena, float, stride * (size_t)heads), *row = ARENA_ARRAY(&m->arena, float, (size_t)heads);
     if (!table || !row) return loader_no_memory(l);
     for (int32_t d = -reach; d <= reach; d++) {
-        op_weight_row(&m->top->weight[SLOT_RELATIVE], bucket_of(d, c->relative_buckets), row);
+        op_weight_row(&m->top->weight[SLOT_RELATIVE], bucket_of(d, MPNET_BUCKETS), row); /* whatever the table has */
         for (int32_t h = 0; h < heads; h++) table[(size_t)h * stride + (size_t)(reach + d)] = row[h];
     }
     m->relative = table;
