@@ -14,7 +14,7 @@ enum { MAX_MODELS = 32 };
 
 static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
-    int64_t port, max_body, max_headers, max_output, connections, per_address, max_waiting;
+    int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting;
     double idle, read, write, ping, drain;
     bool access_log, null_model, shared_memory;
     struct option_list alias;
@@ -24,6 +24,7 @@ static const struct option options[] = {
     {.type = OPTION_GROUP, .help = "Listening:"},
     {"host", 0, OPTION_TEXT, "ROSE_HOST", "NAME", NULL, "127.0.0.1", 0, 0, "address to listen on; 0.0.0.0 or :: for all", &o.host},
     {"port", 'p', OPTION_INT, "ROSE_PORT", "N", NULL, "8080", 0, 65535, "port; 0: any free one, which is printed", &o.port},
+    {"grpc-port", 0, OPTION_INT, "ROSE_GRPC_PORT", "N", NULL, "-1", -1, 65535, "KServe v2 over gRPC too; 0: any free one, which is printed; -1: no gRPC", &o.grpc_port},
     {"unix", 0, OPTION_TEXT, NULL, "PATH", NULL, NULL, 0, 0, "listen on a Unix socket instead", &o.unix_path},
     {"tls-cert", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "certificate chain (PEM); with --tls-key", &o.tls_cert},
     {"tls-key", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "private key (PEM)", &o.tls_key},
@@ -105,6 +106,7 @@ static void fill(struct server_options *s)
     server_options_init(s);
     s->host = o.host;
     s->port = (int)o.port;
+    s->grpc_port = (int)o.grpc_port;
     s->unix_path = o.unix_path;
     s->tls_cert = o.tls_cert;
     s->tls_key = o.tls_key;

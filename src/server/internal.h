@@ -19,7 +19,7 @@ struct kserve_settings {
     char rate[24], count[24], frequency[24];
 };
 
-struct grpc_server;
+struct rpc_server;
 struct server {
     const struct server_options *options;
     const char *device;
@@ -28,7 +28,7 @@ struct server {
     struct keys keys;
     struct regions regions;
     struct kserve_settings settings;
-    struct grpc_server *grpc; /* NULL: none */
+    struct rpc_server *grpc; /* NULL: none */
     bool draining;
     double started_s;
     uint64_t answers[ROUTES_MAX][6]; /* by route and hundreds of the status; [5] of the last row: without route */

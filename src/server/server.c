@@ -15,10 +15,11 @@
 
 #include "server/internal.h"
 #include "server/loader.h"
+#include "server/rpc.h"
 
 void server_options_init(struct server_options *o)
 {
-    *o = (struct server_options){.host = "127.0.0.1", .port = 8080, .body_limit = (size_t)32 << 20, .header_limit = (size_t)32 << 10, .output_limit = (size_t)1 << 20,
+    *o = (struct server_options){.host = "127.0.0.1", .port = 8080, .grpc_port = -1, .body_limit = (size_t)32 << 20, .header_limit = (size_t)32 << 10, .output_limit = (size_t)1 << 20,
                                  .connections = 4096, .idle_s = 60, .read_s = 60, .write_s = 30, .ping_s = 15, .drain_s = 30, .log_requests = true};
 }
 
@@ -75,8 +76,9 @@ static void take_signal(struct loop *l)
         l->drain_until_s = httpd_now() + s->options->drain_s;
         models_drain(&s->models);
         httpd_drain(s->http);
+        rpc_drain(s);
         notify(s->options, "STOPPING=1");
-        log_line(s->options, "info", "signal %u: no new requests; %d under way have %g s to end, a second signal stops at once", info.ssi_signo, httpd_requests(s->http),
+        log_line(s->options, "info", "signal %u: no new requests; %d under way have %g s to end, a second signal stops at once", info.ssi_signo, httpd_requests(s->http) + rpc_calls(s),
                  s->options->drain_s);
     }
 }
@@ -86,7 +88,7 @@ static const char *ending(const struct loop *l)
 {
     if (!l->signals) return NULL;
     if (l->signals > 1) return "stopped";
-    if (httpd_requests(l->s->http) == 0) return "all requests have ended";
+    if (httpd_requests(l->s->http) + rpc_calls(l->s) == 0) return "all requests have ended";
     return httpd_now() >= l->drain_until_s ? "time is up, the rest is cancelled" : NULL;
 }
 
@@ -113,10 +115,12 @@ static void run(struct loop *l)
             bool is_model = (char *)p >= (char *)s->models.models && (char *)p < (char *)(s->models.models + MODELS_MAX);
             if (p == &l->signal_fd) take_signal(l);
             else if (p == s->models.loader) loader_run(&s->models);
+            else if (p == &s->grpc) continue; /* below, each time */
             else if (p != s->http && !is_model) httpd_event(s->http, p, events[i].events);
         }
         more = false;
         for (int i = 0; i < s->models.count; i++) more |= models_pump(&s->models, &s->models.models[i]);
+        rpc_run(s);
         httpd_flush(s->http);
         httpd_run(s->http);
         double now = httpd_now();
@@ -181,9 +185,12 @@ static enum rose_status serve(struct loop *l, const struct server_model *models,
     ROSE_TRY(load_repositories(s, err));
     struct httpd_handler handler = {s, routes_headers, routes_request, routes_completed};
     ROSE_TRY(httpd_open(o, l->epoll_fd, &handler, &s->http, err));
+    if (o->grpc_port >= 0) ROSE_TRY(rpc_open(s, err));
+    if (s->grpc) ROSE_TRY(watch(l->epoll_fd, rpc_fd(s), &s->grpc, err));
     s->started_s = httpd_now();
     for (int i = 0; i < s->models.count; i++)
         if (s->models.models[i].state == MODEL_READY) log_line(o, "info", "%s at %s (%s)", s->models.models[i].name, httpd_address(s->http), s->device);
+    if (s->grpc) log_line(o, "info", "gRPC at %s", rpc_address(s));
     notify(o, "READY=1");
     run(l);
     return ROSE_OK;
@@ -196,6 +203,7 @@ enum rose_status server_run(const struct server_options *options, const struct s
     struct loop l = {.s = &s, .epoll_fd = -1, .signal_fd = -1};
     raise_descriptor_limit();
     enum rose_status status = serve(&l, models, count, err);
+    rpc_close(&s);
     httpd_close(s.http);
     models_close(&s.models);
     keys_free(&s.keys);

@@ -16,6 +16,7 @@ struct server_model {
 struct server_options {
     const char *host; /* numeric address or name; NULL: 127.0.0.1 */
     int port;         /* 0: any free one, which is printed */
+    int grpc_port;    /* gRPC on the same host; 0: any free one, -1: none */
     const char *unix_path; /* listen here instead of host and port; NULL */
     const char *tls_cert, *tls_key; /* PEM files; NULL: no TLS */
     const char *api_keys;           /* a file with one key a line; NULL: none needed */
