@@ -16,6 +16,7 @@
 #include "device/cuda.h"
 #include "device/cuda_blas.h"
 #include "jit/jit.h"
+#include "kernels/params/gemm_wgmma.h"
 #include "ops/matmul_plan.h"
 #include "tensor/dtype.h"
 
@@ -87,18 +88,26 @@ static bool setup(struct bench *b)
 
 static struct matmul_shape shape_of(const struct shape *s, int rows)
 {
-    struct matmul_shape m = {.rows = rows, .k = s->k, .parts = s->parts, .gated = s->gated, .accumulate = s->accumulate, .out_f32 = s->f32, .pairs = true};
+    struct matmul_shape m = {.rows = rows, .k = s->k, .parts = s->parts, .gated = s->gated, .accumulate = s->accumulate, .out_f32 = s->f32, .pairs = true, .rows16 = true, .tma = true};
     memcpy(m.n, s->n, sizeof m.n);
     if (s->gated) m.act = OP_ACT_SILU;
     return m;
 }
 
+static bool tensor_map(struct bench *b, const struct matmul_plan *plan, const struct gemm_params *p, int part, struct tensor_map *out)
+{
+    struct layout_tma box;
+    const void *base = matmul_plan_box(plan, p, part, p->rows, &box);
+    return ok(cuda_tensor_map(b->device, &box, 2, (void *)(uintptr_t)base, out, &err_));
+}
+
 /* A launch over the weights at `at`. */
-static bool launch_of(struct bench *b, const struct matmul_shape *s, size_t at, struct program_launch *l, struct gemm_params *p, uint32_t grid[3],
+static bool launch_of(struct bench *b, const struct matmul_shape *s, size_t at, struct program_launch *l, struct gemm_wgmma_params *t, uint32_t grid[3],
                       struct matmul_plan *plan)
 {
     if (!ok(matmul_plan_make(s, &b->device->info, plan, &err_)) || !ok(plan_launch(&plan->plan, b->jit, b->device, EXTENT_ROWS, l, &err_)))
         return false;
+    struct gemm_params *p = &t->g;
     *p = (struct gemm_params){.x = b->x, .work = b->work, .counters = b->counters, .x_stride = s->k, .rows = (uint32_t)s->rows, .k = (uint32_t)s->k, .alpha = 1.0f / 64};
     size_t y_at = 0, width = 0;
     for (int i = 0; i < (s->gated ? 1 : s->parts); i++) width += (size_t)s->n[i];
@@ -113,6 +122,11 @@ static bool launch_of(struct bench *b, const struct matmul_shape *s, size_t at, 
         (size_t)s->rows * (size_t)s->k * 2 > b->x_bytes)
         return printf("the buffers are too small\n"), false;
     l->name = "matmul", l->params = p, l->params_bytes = sizeof *p, l->dependent = true;
+    if (plan->box) {
+        l->params = t, l->params_bytes = sizeof *t;
+        for (int i = -1; i < (plan->interleaved ? 1 : s->parts); i++)
+            if (!tensor_map(b, plan, p, i, i < 0 ? &t->x : &t->w[i])) return false;
+    }
     grid[0] = plan_grid(&plan->plan, s->rows), grid[1] = grid[2] = 1;
     return true;
 }
@@ -175,7 +189,7 @@ static double error_of(struct bench *b, const struct matmul_shape *s, const stru
 static int failures_;
 static void measure(struct bench *b, const char *name, const struct matmul_shape *s, const char *what)
 {
-    static struct gemm_params params[NODES];
+    static struct gemm_wgmma_params params[NODES];
     struct program_launch l[NODES] = {0};
     uint32_t grids[NODES][3];
     struct matmul_plan plan;
@@ -187,7 +201,7 @@ static void measure(struct bench *b, const char *name, const struct matmul_shape
             failures_++;
             return (void)printf("%s rows %d %s: failed\n", name, (int)s->rows, what);
         }
-    double us = time_us(b, l, (const uint32_t(*)[3])grids, nodes, plan.plan.bytes / 4e6 + 2 + plan.plan.ops / 6e8), e = error_of(b, s, &params[nodes - 1]);
+    double us = time_us(b, l, (const uint32_t(*)[3])grids, nodes, plan.plan.bytes / 4e6 + 2 + plan.plan.ops / 6e8), e = error_of(b, s, &params[nodes - 1].g);
     if (us <= 0) return (void)failures_++;
     bool wrong = e > 1;
     failures_ += wrong;
@@ -195,6 +209,11 @@ static void measure(struct bench *b, const char *name, const struct matmul_shape
     if (!strcmp(plan.plan.kernel, "gemv_rows"))
         snprintf(how, sizeof how, "gemv W %lld D %lld B %lld S %d grid %u", (long long)plan_get(&plan.plan, "WARPS"), (long long)plan_get(&plan.plan, "DEPTH"),
                  (long long)plan_get(&plan.plan, "OCCUPANCY") / 2, plan.splits, grids[0][0]);
+    else if (!strcmp(plan.plan.kernel, "gemv_wgmma"))
+        snprintf(how, sizeof how, "stream N %lld MG %lld KB %lld stages %lld grid %u", (long long)plan_get(&plan.plan, "N"), (long long)plan_get(&plan.plan, "MG"),
+                 (long long)plan_get(&plan.plan, "KB"), (long long)plan_get(&plan.plan, "STAGES"), grids[0][0]);
+    else if (plan.box)
+        snprintf(how, sizeof how, "wgmma 128x%lld cluster %u grid %u", (long long)plan_get(&plan.plan, "BN"), plan.plan.cluster, grids[0][0]);
     else
         snprintf(how, sizeof how, "%s %lldx%lld grid %u", plan.plan.kernel, (long long)plan_get(&plan.plan, "BM"), (long long)plan_get(&plan.plan, "BN"), grids[0][0]);
     printf("%-28s M %-4d %9.2f us %6.2f TB/s %5.1f%% %7.1f TFLOP/s  error %5.2f%s  %-40s %s\n", name, (int)s->rows, us, plan.plan.bytes / us * 1e-6,
@@ -237,7 +256,7 @@ static void measure_blas(struct bench *b, const char *name, const struct matmul_
 /* qkv, o, gate_up, down of several layers, one after the other. */
 static void layers(struct bench *b, const char *name, const char *const *parts, int rows)
 {
-    static struct gemm_params params[NODES];
+    static struct gemm_wgmma_params params[NODES];
     struct program_launch l[NODES] = {0};
     uint32_t grids[NODES][3];
     struct matmul_plan plan;
@@ -262,16 +281,16 @@ static void layers(struct bench *b, const char *name, const char *const *parts, 
 
 static void sweep(struct bench *b, const struct shape *s, int rows)
 {
-    static const int choices[][4] = {{8, 4, 1, 0}, {4, 8, 1, 0}, {4, 4, 2, 0}, {8, 2, 2, 0}, {12, 3, 1, 0}, {16, 2, 1, 0}, {8, 6, 1, 0}, {4, 8, 2, 0}, {8, 4, 2, 0}, {8, 4, 1, 2}, {4, 4, 2, 2}};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+    static const int choices[][4] = {{8, 4, 1, 1}, {16, 2, 1, 1}, {8, 2, 2, 1}};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices && rows <= 64; i++) {
         struct matmul_shape m = shape_of(s, rows);
         m.warps = choices[i][0], m.depth = choices[i][1], m.blocks = choices[i][2], m.splits = choices[i][3];
         measure(b, s->name, &m, "sweep");
     }
-    for (int t = 1; t <= 4; t++) {
+    for (int t = 1; t <= 28; t++) {
         struct matmul_shape m = shape_of(s, rows);
         m.tile = t;
-        if (rows >= 16 && (t == 1 || rows > 16)) measure(b, s->name, &m, "sweep");
+        if (t <= 4 ? rows >= 16 && rows <= 512 && (t == 1 || rows > 16) : t > 20 ? rows <= 128 : t > 10 && t <= 15 && rows >= 64) measure(b, s->name, &m, "sweep");
     }
 }
 

@@ -181,6 +181,7 @@ enum rose_status program_finish(struct program *p, void *memory, size_t bytes, s
             void *address = (char *)p->buffers[l->uses[u].buffer].address + l->uses[u].byte_offset;
             memcpy((char *)(uintptr_t)l->params + l->uses[u].param, &address, sizeof address);
         }
+        if (l->ready) ROSE_TRY(l->ready(p->device, (void *)(uintptr_t)l->params, err));
     }
     return p->device->vtable->program_ready ? p->device->vtable->program_ready(p->device, p, err) : ROSE_OK;
 }

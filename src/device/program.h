@@ -60,6 +60,8 @@ struct program_launch {
     uint32_t block[3], cluster, shared_bytes;
     uint16_t rows_param;      /* 1 + offset of a u32 in params that is the count of rows_extent at each launch; 0: none */
     enum extent rows_extent;
+    /* Called once when the addresses are in params: what follows from them (TMA descriptors). NULL: nothing. */
+    enum rose_status (*ready)(struct device *device, void *params, struct rose_error *err);
     bool cooperative, dependent; /* dependent: may start before its predecessor ends (programmatic dependent launch) */
     const void *plan; /* struct planned of ops/plan.h where device.keeps_plans; NULL: none */
 };

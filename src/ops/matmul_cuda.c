@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda.h"
 #include "device/cuda_blas.h"
+#include "kernels/params/gemm_wgmma.h"
 #include "ops/act_cuda.h"
 #include "ops/matmul_plan.h"
 #include "ops/value.h"
@@ -123,6 +125,38 @@ static int64_t max_rows(const struct program *program, const struct op_value *v)
     return (int64_t)((elements - (size_t)v->offset - (size_t)v->cols) / (size_t)v->stride + 1);
 }
 
+static bool aligned16(const struct op_value *v)
+{
+    int64_t element = dtype_info(v->dtype)->bytes;
+    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
+}
+
+/* The descriptor of part `part` (-1: x) at `out`, which need not be aligned. */
+static enum rose_status tensor_map(struct device *device, const struct matmul_plan *m, const struct gemm_params *p, int part,
+                                   int64_t rows, void *out, struct rose_error *err)
+{
+    struct layout_tma box;
+    struct tensor_map aligned;
+    const void *base = matmul_plan_box(m, p, part, rows, &box);
+    ROSE_TRY(cuda_tensor_map(device, &box, 2, (void *)(uintptr_t)base, &aligned, err));
+    memcpy(out, &aligned, sizeof aligned);
+    return ROSE_OK;
+}
+
+/* Params of the kernels with TMA in a program: x's address is known when the program is finished. */
+struct tma_launch {
+    struct gemm_wgmma_params p;
+    struct matmul_plan plan; /* from here on behind what the kernel gets */
+    int64_t most_rows;
+};
+static enum rose_status tma_ready(struct device *device, void *params, struct rose_error *err)
+{
+    char *at = params; /* an arena does not align to 64 */
+    struct tma_launch l;
+    memcpy(&l, at, sizeof l);
+    return tensor_map(device, &l.plan, &l.p.g, -1, l.most_rows, at + offsetof(struct tma_launch, p.x), err);
+}
+
 /* Parts [begin, begin + count) in one launch: their y are of one type. */
 static enum rose_status record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
 {
@@ -138,21 +172,33 @@ static enum rose_status record(struct program *program, const struct op_matmul *
                              .deterministic = op->deterministic};
     struct gemm_params p = {
         .x_stride = op->x.stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
-    struct program_launch l = {.name = op->name, .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct program_launch l = {.name = op->name, .layer = op->layer};
+    s.rows16 = true, s.tma = true;
+    if (op->gated) s.tma = (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
     for (int i = 0; i < count; i++) {
         const struct op_value *y = &parts[i].y;
         s.n[i] = parts[i].weight->n;
         s.bias |= parts[i].bias != NULL;
         p.part[i] = (struct gemm_part){
             .w = parts[i].weight->data, .bias = parts[i].bias, .n = parts[i].weight->n, .y_stride = y->stride};
-        if (!(op->gated && i)) s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
+        if (op->gated && i) continue;
+        s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
+        s.rows16 &= aligned16(y);
     }
     struct matmul_plan m;
     ROSE_TRY(matmul_plan_make(&s, &program->device->info, &m, err));
     matmul_plan_params(&m, &p);
-    ROSE_TRY(plan_record(&m.plan, program, op->x.rows, offsetof(struct gemm_params, rows), &l, err));
+    struct tma_launch t = {.p = {.g = p}, .plan = m, .most_rows = max_rows(program, &op->x)};
+    size_t at = m.box ? offsetof(struct tma_launch, p.g) : 0;
+    l.params = m.box ? (const void *)&t : &p, l.params_bytes = m.box ? sizeof t : sizeof p;
+    if (m.box) {
+        l.ready = tma_ready;
+        for (int i = 0; i < (m.interleaved ? 1 : count) && !program->draft; i++)
+            ROSE_TRY(tensor_map(program->device, &m, &p, i, 0, &t.p.w[i], err));
+    }
+    ROSE_TRY(plan_record(&m.plan, program, op->x.rows, at + offsetof(struct gemm_params, rows), &l, err));
     l.cost = (struct program_cost){0};
-    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct gemm_params, x));
+    value_use(&l, &op->x, PROGRAM_READ, at + offsetof(struct gemm_params, x));
     l.cost.bytes_per[op->x.rows] = 2.0 * op->x.cols;
     for (int i = 0; i < count; i++) {
         const struct op_matmul_part *part = &parts[i];
@@ -160,15 +206,15 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         l.cost.ops_per[op->x.rows] += 2.0 * part->weight->n * part->weight->k;
         if (op->gated && i) continue;
         value_use(&l, &part->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
-                  offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, y));
+                  at + offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, y));
         l.cost.bytes_per[op->x.rows] += (s.out_f32 ? 4.0 : 2.0) * (1 + op->accumulate) * part->weight->n;
     }
     if (m.work_bytes) {
         size_t groups = (size_t)((max_rows(program, &op->x) + m.group - 1) / m.group);
         program_use(&l, program_buffer(program, "matmul.work", groups * m.work_bytes), PROGRAM_WRITE,
-                    offsetof(struct gemm_params, work));
+                    at + offsetof(struct gemm_params, work));
         program_use(&l, program_counters(program, "matmul.counters", groups * m.counter_bytes), PROGRAM_UPDATE,
-                    offsetof(struct gemm_params, counters));
+                    at + offsetof(struct gemm_params, counters));
     }
     program_add(program, &l);
     return ROSE_OK;
@@ -178,12 +224,6 @@ static enum rose_status record(struct program *program, const struct op_matmul *
 
 /* From so many rows on the library's tiles beat own kernels. */
 enum { BLAS_ROWS = 65 };
-
-static bool aligned16(const struct op_value *v)
-{
-    int64_t element = dtype_info(v->dtype)->bytes;
-    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
-}
 
 /* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. */
 static bool blas_fits(const struct program *program, const struct op_matmul *op)

@@ -100,6 +100,107 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
     if (out->ops / peak * 1e6 > out->predicted_us) out->predicted_us = out->ops / peak * 1e6;
 }
 
+/* ---- gemm_wgmma ---- */
+
+/* Weight rows a tile, blocks a cluster, stages of (128 + bn) * 128 bytes. */
+static const struct wgmma_tile {
+    int bn, cluster, stages;
+} wgmma_tiles[] = {{256, 2, 4}, {256, 1, 4}, {128, 2, 6}, {128, 1, 6}, {64, 1, 8}};
+enum { WGMMA_TILES = sizeof wgmma_tiles / sizeof *wgmma_tiles, WGMMA_FIRST = 11, WGMMA_ROWS = 65 };
+
+static bool wgmma_fits(const struct matmul_shape *s, const struct device_info *d)
+{
+    if (plan_arch(d) != 900 || !s->rows16 || !s->tma || s->deterministic) return false;
+    for (int i = 0; i < s->parts; i++)
+        if (s->n[i] % 8) return false;
+    return true;
+}
+
+/* Time in steps of 64 of k of one tile of 256, over all waves: the smaller tiles multiply less per byte loaded. */
+static int choose_wgmma(const struct matmul_shape *s, const struct device_info *d)
+{
+    static const double step[WGMMA_TILES] = {1, 1.08, 0.56, 0.62, 0.4};
+    double best = 1e30;
+    int choice = 0;
+    for (int t = 0; t < WGMMA_TILES; t++) {
+        int64_t cluster = wgmma_tiles[t].cluster, count = ceil_div(s->rows, 128 * cluster) * tiles_of(s, wgmma_tiles[t].bn / (1 + s->gated));
+        double time = (double)ceil_div(count, d->units / cluster) * step[t] * ((double)s->k / 64 + 4);
+        if (time < best) best = time, choice = t;
+    }
+    return choice;
+}
+
+static void wgmma(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    enum { RASTER = 8 };
+    struct plan *out = &m->plan;
+    int i = s->tile >= WGMMA_FIRST && s->tile < WGMMA_FIRST + WGMMA_TILES ? s->tile - WGMMA_FIRST : choose_wgmma(s, d);
+    const struct wgmma_tile *t = &wgmma_tiles[i];
+    m->columns = t->bn / (1 + s->gated);
+    m->tiles = tiles_of(s, m->columns);
+    m->splits = 1;
+    m->box = t->bn / 2, m->box_x = 128;
+    int64_t clusters = ROSE_MIN(ceil_div(s->rows, 128 * t->cluster) * m->tiles, d->units / t->cluster);
+    /* A persistent grid, however many rows there are. */
+    *out = (struct plan){.kernel = "gemm_wgmma", .rows = s->rows, .tiles = true, .per = INT32_MAX, .times = (int32_t)clusters * t->cluster};
+    plan_int(out, "BN", t->bn);
+    plan_int(out, "STAGES", t->stages);
+    plan_int(out, "CLUSTER", t->cluster);
+    plan_int(out, "RASTER", RASTER / t->cluster * 2);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    epilogue(s, out);
+    out->block = 384;
+    out->cluster = (uint32_t)t->cluster;
+    out->shared_bytes = (uint32_t)((128 + t->bn) * 128 * t->stages + 16 * t->stages);
+    cost(s, out);
+    plan_stream(out, d, 2.0);
+    double us = out->ops / (d->units * 5.5e12) * 1e6;
+    if (us > out->predicted_us) out->predicted_us = us;
+}
+
+/* ---- gemv_wgmma ---- */
+
+/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory. Within 112 KB the next launch's block fits
+ * beside this one and fills its ring meanwhile. */
+static const struct stream {
+    int mg, kb, budget;
+} streams[] = {{1, 2, 112}, {2, 1, 112}, {1, 4, 112}, {2, 2, 112}, {1, 1, 112}, {1, 2, 208}, {2, 1, 208}, {2, 2, 208}};
+enum { STREAMS = sizeof streams / sizeof *streams, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
+
+static bool stream_fits(const struct matmul_shape *s, const struct device_info *d)
+{
+    if (plan_arch(d) != 900 || !s->tma || s->deterministic) return false;
+    return !s->gated || s->n[0] % 8 == 0;
+}
+
+static void stream(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    struct plan *out = &m->plan;
+    int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : s->rows > 16 ? 1 : 0;
+    const struct stream *t = &streams[i];
+    int n = (int)ROSE_MIN(ceil_div(ROSE_MAX(s->rows, 1), 8) * 8, STREAM_MOST), rows = 64 * t->mg;
+    int stage = t->kb * (rows + n) * 128, stages = (t->budget * 1024 - 512) / stage;
+    m->columns = rows / (1 + s->gated);
+    m->tiles = tiles_of(s, m->columns);
+    m->splits = 1;
+    m->group = n;
+    m->box = rows, m->box_x = n, m->interleaved = s->gated;
+    int64_t units = m->tiles * ceil_div(s->k, 64 * t->kb), blocks = ROSE_MIN(d->units, ceil_div(units, 2));
+    *out = (struct plan){.kernel = "gemv_wgmma", .rows = s->rows, .tiles = true, .per = n, .times = (int32_t)blocks};
+    plan_int(out, "N", n);
+    plan_int(out, "MG", t->mg);
+    plan_int(out, "KB", t->kb);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    epilogue(s, out);
+    out->block = (uint32_t)(128 * t->mg + 32);
+    out->shared_bytes = (uint32_t)(stages * stage + stages * 16 + 16);
+    m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(128 * t->mg) * 4;
+    m->counter_bytes = (size_t)m->tiles * 4;
+    cost(s, out);
+    plan_stream(out, d, 0.5);
+}
+
 /* ---- gemv_rows ---- */
 
 enum { GEMV_STEP = 64, GEMV_MOST = 64, GEMV_FLIGHT = 64 << 10, GEMV_STEP_BYTES = 2048, GEMV_ROW_BYTES = 128 };
@@ -193,12 +294,39 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
+    if (stream_fits(s, d) && (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits)) {
+        stream(s, d, out);
+        return ROSE_OK;
+    }
     bool few = s->rows <= 16 && !s->deterministic && !s->tile;
     if (s->warps || s->depth || s->blocks || s->splits) few = true;
     if (few && gemv(s, d, out)) return ROSE_OK;
     *out = (struct matmul_plan){0};
-    gemm(s, d, out);
+    if (wgmma_fits(s, d) && (s->tile ? s->tile >= WGMMA_FIRST && s->tile < STREAM_FIRST : s->rows >= WGMMA_ROWS))
+        wgmma(s, d, out);
+    else
+        gemm(s, d, out);
     return ROSE_OK;
+}
+
+const void *matmul_plan_box(const struct matmul_plan *m, const struct gemm_params *p, int part, int64_t rows, struct layout_tma *out)
+{
+    int64_t k = (int64_t)p->k;
+    *out = (struct layout_tma){.rank = 2, .copies = {1, 1, 1, 1}, .swizzle_bytes = 128};
+    out->dim[0] = k, out->stride_bytes[0] = 2, out->box[0] = 64;
+    if (part < 0) {
+        out->dim[1] = rows, out->stride_bytes[1] = p->x_stride * 2, out->box[1] = m->box_x;
+        return p->x;
+    }
+    const char *w = p->part[part].w;
+    out->dim[1] = p->part[part].n, out->stride_bytes[1] = k * 2, out->box[1] = m->box;
+    if (m->interleaved) { /* 8 rows, gate or up, eights of rows */
+        out->rank = 4;
+        out->dim[1] = 8, out->box[1] = 8;
+        out->dim[2] = 2, out->stride_bytes[2] = (const char *)p->part[1].w - (const char *)p->part[0].w, out->box[2] = 2;
+        out->dim[3] = p->part[0].n / 8, out->stride_bytes[3] = k * 16, out->box[3] = m->box / 16;
+    }
+    return w;
 }
 
 void matmul_plan_params(const struct matmul_plan *m, struct gemm_params *p)

@@ -5,6 +5,7 @@
 #include "kernels/params/gemm.h"
 #include "ops/matmul.h"
 #include "ops/plan.h"
+#include "tensor/layout.h"
 
 struct matmul_shape {
     int64_t rows; /* to plan for; any number runs */
@@ -16,9 +17,11 @@ struct matmul_shape {
     bool bias, accumulate;
     bool out_f32;       /* y is F32, else BF16 */
     bool pairs;         /* two neighbours of y may be stored at once: even offsets and strides */
+    bool rows16;        /* y's rows are 16-byte aligned */
+    bool tma;           /* TMA can load x and the weights; of a gated pair the up matrix lies behind the gate */
     bool deterministic; /* a row's bits must not depend on `rows` */
     /* Measured choices; 0: the plan's own. */
-    int tile;                         /* gemm_rows with this tile: 1 + index into its table */
+    int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's */
     int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
 };
 
@@ -28,12 +31,17 @@ struct matmul_plan {
     int32_t tiles;           /* of columns, of all parts */
     int32_t splits, chunks;  /* gemv_rows: pieces of k, of `chunks` steps of 64 */
     int32_t group;           /* gemv_rows: rows of x a group of blocks */
+    int32_t box, box_x;      /* kernels with TMA: rows of a box of weights and of x; 0: no tensor maps */
+    bool interleaved;        /* a gated pair in one map: 8 rows of each in turn */
     size_t work_bytes;       /* a group's sums between blocks; 0: none */
     size_t counter_bytes;    /* a group's counters, zero before the first launch */
 };
 
 enum rose_status matmul_plan_make(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out,
                                   struct rose_error *err);
+/* What a tensor map covers: part -1 x with `rows` rows, else weight `part`. Returns where it begins. */
+const void *matmul_plan_box(const struct matmul_plan *plan, const struct gemm_params *params, int part, int64_t rows,
+                            struct layout_tma *out);
 /* Fills everything that follows from the plan; part[].n is there. */
 void matmul_plan_params(const struct matmul_plan *plan, struct gemm_params *params);
 

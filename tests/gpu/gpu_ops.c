@@ -70,6 +70,12 @@ static void read_back(void *context, void *dst, const void *src, size_t bytes)
     if (ok(c, device_copy(c->device, dst, src, bytes, &err), &err))
         ok(c, device_wait(c->device, NULL, &err), &err);
 }
+static void map(void *context, struct tensor_map *out, const void *base, const struct layout_tma *box)
+{
+    struct context *c = context;
+    struct rose_error err = {0};
+    ok(c, cuda_tensor_map(c->device, box, 2, (void *)(uintptr_t)base, out, &err), &err);
+}
 static void reset(void *context)
 {
     struct context *c = context;
@@ -217,7 +223,7 @@ int main(int argc, char **argv)
         if (argc > 1 && !strstr(op_cases_name(i), argv[1])) continue;
         int wrong = 0;
         for (size_t r = 0; r < 4; r++) {
-            struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, rows[r]};
+            struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, rows[r], map};
             int n = op_cases_run(i, &io);
             if (n) fprintf(stderr, "%s, rows %d: %d wrong\n", op_cases_name(i), rows[r], n);
             wrong += n;

@@ -209,7 +209,7 @@ TEST(op_cases_through_the_device)
     for (int i = 0; op_cases_name(i); i++)
         for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
             if (!strstr(op_cases_name(i), parts[k]) || ran == 8) continue;
-            struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, 0};
+            struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, 0, NULL};
             CHECK_INT(op_cases_run(i, &io), 0);
             ran++;
         }

@@ -3,7 +3,9 @@
 #ifndef ROSE_TESTS_OP_CASES_H
 #define ROSE_TESTS_OP_CASES_H
 
+#include "kernels/params/types.h"
 #include "ops/plan.h"
+#include "tensor/layout.h"
 
 struct op_io {
     const struct device_info *device; /* to plan for */
@@ -15,6 +17,8 @@ struct op_io {
     void (*reset)(void *context); /* frees all buffers */
     void *context;
     int rows; /* 0: as the case says, else more of them */
+    /* A TMA descriptor of bf16; NULL: none are made. */
+    void (*map)(void *context, struct tensor_map *out, const void *base, const struct layout_tma *box);
 };
 
 /* "norm 5x96 rms ..."; NULL past the last. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "op_cases_internal.h"
+#include "kernels/params/gemm_wgmma.h"
 #include "ops/matmul_plan.h"
 
 struct matmul_case {
@@ -55,6 +56,51 @@ static const struct matmul_case cases[] = {
      {.rows = 4, .parts = 2, .n = {1200, 1200}, .k = 520, .gated = true, .act = OP_ACT_SILU, .splits = 2, .bias = true},
      1,
      0},
+    {"matmul 300x400x200 wgmma 256, clusters", ONE(300, 400, 200, .tile = 11, .rows16 = true, .tma = true, .pairs = true), 1, 8},
+    {"matmul 200x(264+40+8)x136 wgmma 256, bias, residual",
+     {.rows = 200,
+      .parts = 3,
+      .n = {264, 40, 8},
+      .k = 136,
+      .tile = 12,
+      .bias = true,
+      .accumulate = true,
+      .rows16 = true, .tma = true,
+      .pairs = true},
+     0.5f,
+     8},
+    {"matmul 270x200x328 wgmma 128, clusters, SwiGLU, bias",
+     {.rows = 270,
+      .parts = 2,
+      .n = {200, 200},
+      .k = 328,
+      .tile = 13,
+      .gated = true,
+      .bias = true,
+      .act = OP_ACT_SILU,
+      .rows16 = true, .tma = true,
+      .pairs = true},
+     1,
+     0},
+    {"matmul 130x136x520 wgmma 128, f32, residual",
+     ONE(130, 136, 520, .tile = 14, .out_f32 = true, .accumulate = true, .rows16 = true, .tma = true, .pairs = true),
+     1,
+     8},
+    {"matmul 70x72x64 wgmma 64, gelu", ONE(70, 72, 64, .tile = 15, .act = OP_ACT_GELU_TANH, .rows16 = true, .tma = true, .pairs = true), 1, 0},
+    {"matmul 3x200x400 stream", ONE(3, 200, 400, .tma = true, .tile = 21), 1, 8},
+    {"matmul 8x(520+72+9)x1032 stream of 128 rows, bias, residual",
+     {.rows = 8, .parts = 3, .n = {520, 72, 9}, .k = 1032, .bias = true, .accumulate = true, .tma = true, .tile = 22},
+     0.5f,
+     8},
+    {"matmul 21x136x712 stream SwiGLU, bias",
+     {.rows = 21, .parts = 2, .n = {136, 136}, .k = 712, .gated = true, .bias = true, .act = OP_ACT_SILU, .tma = true, .tile = 21},
+     1,
+     0},
+    {"matmul 16x72x1296 stream of 128 rows, GeGLU",
+     {.rows = 16, .parts = 2, .n = {72, 72}, .k = 1296, .gated = true, .act = OP_ACT_GELU_TANH, .tma = true, .tile = 22},
+     1,
+     0},
+    {"matmul 2x9000x136 stream, f32", ONE(2, 9000, 136, .out_f32 = true, .tma = true, .tile = 25), 1, 0},
 };
 
 static double act(enum op_activation a, double x)
@@ -134,9 +180,11 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     size_t element = s->out_f32 ? 4 : 2, each = (size_t)s->rows * d->y_stride * element;
     p.x = io->buffer(io->context, "x", (size_t)s->rows * d->x_stride * 2, d->x, false);
     char *y = io->buffer(io->context, "y", each * (size_t)parts, d->old, false);
+    size_t first = (size_t)s->n[0] * (size_t)s->k;
+    char *pair = s->gated ? io->buffer(io->context, "w", first * 4, d->w[0], true) : NULL; /* d->w[1] is behind d->w[0] */
     for (int i = 0; i < s->parts; i++) {
         p.part[i].n = s->n[i];
-        p.part[i].w = io->buffer(io->context, "w", (size_t)s->n[i] * (size_t)s->k * 2, d->w[i], true);
+        p.part[i].w = pair ? pair + (size_t)i * first * 2 : io->buffer(io->context, "w", (size_t)s->n[i] * (size_t)s->k * 2, d->w[i], true);
         if (s->bias && i != 2) p.part[i].bias = io->buffer(io->context, "bias", (size_t)s->n[i] * 4, d->bias[i], true);
         p.part[i].y_stride = (int64_t)d->y_stride;
         if (i < parts) p.part[i].y = y + (size_t)i * each;
@@ -147,7 +195,16 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     if (groups) p.work = io->buffer(io->context, "work", groups * plan->work_bytes, NULL, false);
     if (groups) p.counters = io->buffer(io->context, "counters", groups * plan->counter_bytes, zero, false);
     free(zero);
-    if (!io->run(io->context, &plan->plan, &p, sizeof p)) return 1;
+    if (plan->box) { /* TMA */
+        _Alignas(64) struct gemm_wgmma_params t = {.g = p};
+        struct layout_tma box;
+        for (int i = -1; i < (plan->interleaved ? 1 : s->parts); i++) {
+            const void *base = matmul_plan_box(plan, &p, i, s->rows, &box);
+            io->map(io->context, i < 0 ? &t.x : &t.w[i], base, &box);
+        }
+        if (!io->run(io->context, &plan->plan, &t, sizeof t)) return 1;
+    } else if (!io->run(io->context, &plan->plan, &p, sizeof p))
+        return 1;
     io->read(io->context, d->got, y, each * (size_t)parts);
     return 0;
 }
@@ -172,14 +229,15 @@ static int run(const struct matmul_case *k, const struct op_io *io)
         op_fill_bf16(d.old, ys, 1, 12);
     for (int i = 0; i < d.s.parts; i++) {
         uint32_t seed = 40 + (uint32_t)i;
-        d.w[i] = malloc((size_t)d.s.n[i] * (size_t)d.s.k * 2), d.bias[i] = malloc((size_t)d.s.n[i] * 4);
+        size_t size = (size_t)d.s.n[i] * (size_t)d.s.k * 2;
+        d.w[i] = d.s.gated && i ? d.w[0] + size / 2 : malloc(d.s.gated ? size * 2 : size), d.bias[i] = malloc((size_t)d.s.n[i] * 4);
         op_fill_bf16(d.w[i], (size_t)d.s.n[i] * (size_t)d.s.k, 1 / sqrtf((float)d.s.k), 20 + (uint32_t)i);
         for (int c = 0; c < d.s.n[i]; c++) d.bias[i][c] = i == 2 ? 0 : op_normal(&seed); /* part 2 has none */
     }
     int wrong = launch(k, io, &d, &plan);
     if (!wrong) wrong = check(k, &d);
     io->reset(io->context);
-    for (int i = 0; i < d.s.parts; i++) free(d.w[i]), free(d.bias[i]);
+    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.bias[i]);
     free(d.x), free(d.old), free(d.got);
     return wrong;
 }

@@ -5,6 +5,7 @@
 #include "op_cases.h"
 #include "ops/kernels.h"
 #include "simt.h"
+#include "simt_tensor_map.h"
 #include "test.h"
 
 static struct device_info devices[] = {
@@ -77,6 +78,17 @@ static void read_back(void *context, void *dst, const void *src, size_t bytes)
     (void)context;
     memcpy(dst, src, bytes);
 }
+static void map(void *context, struct tensor_map *out, const void *base, const struct layout_tma *box)
+{
+    struct simt_tensor t = {
+        .base = (void *)(uintptr_t)base, .rank = box->rank, .element_bytes = 2, .swizzle = (uint32_t)box->swizzle_bytes};
+    (void)context;
+    for (int i = 0; i < box->rank; i++) {
+        t.dim[i] = (uint32_t)box->dim[i], t.box[i] = (uint32_t)box->box[i];
+        if (i) t.stride[i - 1] = (uint64_t)box->stride_bytes[i];
+    }
+    simt_tensor_map(out, &t);
+}
 static void reset(void *context)
 {
     (void)context;
@@ -97,7 +109,7 @@ static bool same_code(int i, const struct device_info *a, const struct device_in
 static void run_device(int d, const char *filter)
 {
     struct context context = {&devices[d], 0};
-    struct op_io io = {&devices[d], buffer, run, read_back, reset, &context, 0};
+    struct op_io io = {&devices[d], buffer, run, read_back, reset, &context, 0, map};
     for (int i = 0; op_cases_name(i); i++) {
         if (filter && !strstr(op_cases_name(i), filter)) continue;
         if (d != 1 && same_code(i, &devices[d], &devices[1])) continue;

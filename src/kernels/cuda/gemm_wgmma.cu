@@ -1,0 +1,239 @@
+// arch: sm_90a
+/* y = x W^T by wgmma for many rows (Hopper): tiles of 128 rows x BN weight rows, k in steps of 64, a persistent grid.
+ *
+ * Warpgroup 0 is the producer: one thread fills a ring of STAGES by TMA. Warpgroups 1 and 2 multiply 64 rows each. A cluster of
+ * two blocks shares a column tile: each loads half of its weight rows into both, so a block reads 16 + BN / 16 KB a step instead
+ * of 16 + BN / 8.
+ *
+ *     stage: x [128][64], w [BN][64] bf16, rows of 128 bytes, swizzled by TMA
+ *     full[s]: one arrival (the producer's, with the bytes expected); empty[s]: one of each consumer warp of the cluster
+ *
+ * A gated pair: the first BN / 2 rows of the w tile are the gate's, the others the up matrix', so that both sums of a result lie
+ * in one thread; the tile then has BN / 2 columns. What lies outside of x's rows that are there, of W or of k arrives as zeros.
+ *
+ * The epilogue exchanges quads' pairs so that a lane has eight neighbouring columns, and stores 16 bytes (y's rows are 16-byte
+ * aligned and n is a multiple of 8).
+ *
+ * Constants: BN (64, 128, 256), STAGES, CLUSTER (1, 2), RASTER (row tiles of the cluster that go together); those of
+ * gemm_epilogue.cuh, PARTS. */
+#include "kernels/cuda/common/cluster.cuh"
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/gemm_epilogue.cuh"
+#include "kernels/params/gemm_wgmma.h"
+
+#define THREADS 384
+#define BM 128
+#define BK 64
+#define HALF (BN / 2)
+#define COLUMNS (GATED ? HALF : BN)
+#define X_BYTES (BM * BK * 2)
+#define STAGE_BYTES (X_BYTES + BN * BK * 2)
+#define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
+#define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
+
+struct wgmma_tile {
+    uint32_t row, col, part;
+};
+/* Tile number i of the cluster's persistent loop. */
+DEVICE struct wgmma_tile wgmma_tile_of(const struct gemm_params *p, uint32_t i)
+{
+    struct wgmma_tile t;
+    const uint32_t row_tiles = ceil_div_u32(p->rows, BM * CLUSTER), strip = i / (RASTER * p->tiles), in = i % (RASTER * p->tiles);
+    const uint32_t strip_rows = min_u32(row_tiles - strip * RASTER, RASTER), tile = in / strip_rows;
+    t.row = ((strip * RASTER + in % strip_rows) * CLUSTER + (CLUSTER > 1 ? cluster_rank() : 0)) * BM;
+    t.part = 0;
+    if (!GATED) {
+        UNROLL for (uint32_t k = 1; k < PARTS; k++) t.part = tile >= (uint32_t)p->part[k].tile ? k : t.part;
+    }
+    t.col = (tile - (uint32_t)p->part[t.part].tile) * COLUMNS;
+    return t;
+}
+
+DEVICE void wgmma_produce(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t first,
+                          uint32_t count, uint32_t stride)
+{
+    const uint32_t steps = ceil_div_u32(p->g.k, BK), rank = CLUSTER > 1 ? cluster_rank() : 0;
+    const uint64_t keep = l2_evict_normal();
+    uint32_t stage = 0, phase = 0;
+    for (uint32_t i = first; i < count; i += stride) {
+        const struct wgmma_tile t = wgmma_tile_of(&p->g, i);
+        for (uint32_t s = 0; s < steps; s++) {
+            unsigned char *x = stages + stage * STAGE_BYTES, *w = x + X_BYTES;
+            const int32_t k = (int32_t)(s * BK);
+            if (CLUSTER > 1)
+                mbarrier_wait_cluster(&empty[stage], phase ^ 1);
+            else
+                mbarrier_wait(&empty[stage], phase ^ 1);
+            mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
+            UNROLL for (uint32_t h = 0; h < 2; h++)
+            {
+                const struct tensor_map *map = GATED ? &p->w[h] : &p->w[t.part];
+                const int32_t n = (int32_t)(GATED ? t.col : t.col + h * HALF);
+                if (CLUSTER == 1)
+                    tma_load_2d(w + h * (HALF * BK * 2), map, k, n, &full[stage], keep);
+                else if (h == rank)
+                    tma_load_multicast_2d(w + h * (HALF * BK * 2), map, k, n, &full[stage], 3);
+            }
+            /* The first weights do not wait for the predecessor. */
+            if (i == first && s == 0) grid_dependency_wait();
+            tma_load_2d(x, &p->x, k, (int32_t)t.row, &full[stage], keep);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+    }
+}
+
+/* v[i]: this lane's two columns of block i of 8; out: block lane % 4. All lanes of the warp. */
+DEVICE void wgmma_quad(float v[4][2], float out[8])
+{
+    const bool odd = lane_id() % 2, high = lane_id() / 2 % 2;
+    UNROLL for (int e = 0; e < 2; e++)
+    {
+        UNROLL for (int i = 0; i < 4; i += 2)
+        {
+            float other = shuffle_xor_f32(FULL_WARP, odd ? v[i][e] : v[i + 1][e], 1, WARP);
+            if (odd)
+                v[i][e] = other;
+            else
+                v[i + 1][e] = other;
+        }
+        UNROLL for (int i = 0; i < 2; i++)
+        {
+            float other = shuffle_xor_f32(FULL_WARP, high ? v[i][e] : v[i + 2][e], 2, WARP);
+            if (high)
+                v[i][e] = other;
+            else
+                v[i + 2][e] = other;
+        }
+        UNROLL for (int i = 0; i < 4; i++) out[2 * i + e] = v[i][e];
+    }
+}
+
+/* Eight columns from col on of a row. */
+DEVICE void wgmma_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v[8])
+{
+    const size_t at = (size_t)row * (size_t)part->y_stride + col;
+    if (OUT_F32) {
+        float *y = (float *)part->y + at;
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            u32x4 o;
+            if (ACCUMULATE) {
+                o = ld16(y + 4 * h);
+                UNROLL for (int i = 0; i < 4; i++) v[4 * h + i] += f32_from_bits(o.v[i]);
+            }
+            UNROLL for (int i = 0; i < 4; i++) o.v[i] = f32_bits(v[4 * h + i]);
+            st16(y + 4 * h, o);
+        }
+    } else {
+        bf16 *y = (bf16 *)part->y + at;
+        u32x4 o;
+        if (ACCUMULATE) {
+            o = ld16(y);
+            UNROLL for (int i = 0; i < 4; i++)
+            {
+                v[2 * i] += bf16x2_lo_f32(as_bf16x2(o.v[i]));
+                v[2 * i + 1] += bf16x2_hi_f32(as_bf16x2(o.v[i]));
+            }
+        }
+        UNROLL for (int i = 0; i < 4; i++) o.v[i] = f32_to_bf16x2(v[2 * i], v[2 * i + 1]).bits;
+        st16(y, o);
+    }
+}
+
+DEVICE void wgmma_epilogue(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
+{
+    const struct gemm_part *part = &p->part[t->part];
+    const uint32_t c = lane_id() % 4, row = t->row + group * 64 + warp_id() % 4 * 16 + lane_id() / 4;
+    UNROLL for (uint32_t j = 0; j < COLUMNS / 8; j += 4)
+        UNROLL for (uint32_t h = 0; h < 2; h++)
+        {
+            float v[4][2], out[8];
+            UNROLL for (uint32_t i = 0; i < 4; i++)
+                UNROLL for (uint32_t e = 0; e < 2; e++)
+                {
+                    const uint32_t at = (j + i) * 4 + h * 2 + e, col = t->col + (j + i) * 8 + c * 2 + e;
+                    /* A bias beyond the last column is not there. */
+                    const uint32_t n = BIAS ? min_u32(col, (uint32_t)part->n - 1) : col;
+                    v[i][e] = gemm_finish(p, part, n, d[at], GATED ? d[at + BN / 4] : 0.0f);
+                }
+            wgmma_quad(v, out);
+            const uint32_t col = t->col + (j + c) * 8;
+            if (row + h * 8 < p->rows && col < (uint32_t)part->n) wgmma_store(part, row + h * 8, col, out);
+        }
+}
+
+DEVICE void wgmma_release(mbarrier *empty)
+{
+    if (lane_id() != 0) return;
+    if (CLUSTER == 1)
+        mbarrier_arrive(empty);
+    else {
+        mbarrier_arrive_cluster(empty, 0);
+        mbarrier_arrive_cluster(empty, 1);
+    }
+}
+
+DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t group,
+                          uint32_t first, uint32_t count, uint32_t stride)
+{
+    const uint32_t steps = ceil_div_u32(p->g.k, BK);
+    uint32_t stage = 0, phase = 0;
+    float d[BN / 2];
+    for (uint32_t i = first; i < count; i += stride) {
+        const struct wgmma_tile t = wgmma_tile_of(&p->g, i);
+        uint32_t before = 0;
+        for (uint32_t s = 0; s < steps; s++) {
+            const unsigned char *x = stages + stage * STAGE_BYTES + group * (64 * BK * 2), *w = stages + stage * STAGE_BYTES + X_BYTES;
+            mbarrier_wait(&full[stage], phase);
+            const uint64_t a = wgmma_desc(x, 16, 1024, 128), b = wgmma_desc(w, 16, 1024, 128);
+            wgmma_pin(d, BN / 2);
+            wgmma_fence();
+            UNROLL for (uint32_t k = 0; k < BK / 16; k++) MULTIPLY(BN, d, a + k * 2, b + k * 2, (s | k) != 0);
+            wgmma_commit();
+            wgmma_pin(d, BN / 2);
+            /* The step before is done: its stage may be filled again. */
+            if (s) {
+                wgmma_wait(1);
+                wgmma_release(&empty[before]);
+            }
+            before = stage;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        wgmma_wait(0);
+        wgmma_pin(d, BN / 2);
+        wgmma_release(&empty[before]);
+        if (i == first) grid_dependency_wait(); /* y may be what the predecessor wrote */
+        wgmma_epilogue(&p->g, &t, group, d);
+    }
+}
+
+KERNEL(gemm_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
+{
+    unsigned char *stages = dynamic_shared();
+    mbarrier *full = (mbarrier *)(stages + STAGES * STAGE_BYTES), *empty = full + STAGES;
+    const uint32_t count = ceil_div_u32(p.g.rows, BM * CLUSTER) * p.g.tiles, stride = grid_dim_x() / CLUSTER, first = block_x() / CLUSTER;
+    if (thread_x() == 0) {
+        UNROLL for (uint32_t s = 0; s < STAGES; s++)
+        {
+            mbarrier_init(&full[s], 1);
+            mbarrier_init(&empty[s], 8 * CLUSTER);
+        }
+        fence_mbarrier_init();
+    }
+    if (CLUSTER > 1)
+        cluster_sync();
+    else
+        block_sync();
+    grid_dependency_launch();
+    if (first >= count) grid_dependency_wait(); /* a grid without work must not end before its predecessors */
+    if (warp_id() / 4 == 0) {
+        registers_shrink(40);
+        if (thread_x() == 0) wgmma_produce(&p, stages, full, empty, first, count, stride);
+        warp_sync(FULL_WARP);
+    } else {
+        registers_grow(232);
+        wgmma_consume(&p, stages, full, empty, warp_id() / 4 - 1, first, count, stride);
+    }
+    if (CLUSTER > 1) cluster_sync(); /* the other block may still write into this one's memory and barriers */
+}

@@ -1,0 +1,208 @@
+// arch: sm_90a
+/* y = x W^T for few rows of x on Hopper: weights stream through a ring in shared memory and are the A operand of wgmma, x's rows
+ * (at most N) are its columns.
+ *
+ * The work is units of 64 MG weight rows by 64 KB of k, all of one tile of weight rows one behind the other; every block gets an
+ * equal run of them, so all SMs stream to the end. A block's first or last tile may be shared with its neighbours: their sums meet
+ * in `work`, added in the order of the blocks by the one that comes last.
+ *
+ * Warps 0 .. 4 MG - 1 multiply (a warpgroup has 64 weight rows), the last warp's first lane fills the ring: all of it with
+ * weights before the predecessor has ended, which hides what lies between two products.
+ *
+ *     stage: w [KB][64 MG][64], x [KB][N][64] bf16, rows of 128 bytes, swizzled by TMA
+ *     work:  f32 [groups][blocks][2][N / 2][128 MG]: a block's sums of its first tile, and of one that it only begins
+ *
+ * A gated pair: TMA takes 8 rows of the gate and 8 of the up matrix in turn, so both sums of a result lie in one thread.
+ * Rows beyond a group's N are other blocks' work: blocks [g * p.blocks, ...) have rows [g * N, ...).
+ *
+ * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, PARTS; those of gemm_epilogue.cuh. */
+#include "kernels/cuda/common/tma.cuh"
+#include "kernels/cuda/common/wgmma.cuh"
+#include "kernels/cuda/gemm_epilogue.cuh"
+#include "kernels/params/gemm_wgmma.h"
+
+#define CONSUMERS (128 * MG)
+#define THREADS (CONSUMERS + 32)
+#define ROWS (64 * MG)
+#define COLUMNS (ROWS / (1 + GATED))
+#define W_BYTES (ROWS * 128)
+#define X_BYTES (N * 128)
+#define STAGE_BYTES (KB * (W_BYTES + X_BYTES))
+#define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
+#define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
+
+/* The run of units that a block has. chunks: units of a tile. */
+struct gemv_run {
+    uint32_t begin, end, chunks;
+};
+DEVICE struct gemv_run gemv_run_of(const struct gemm_params *p, uint32_t block)
+{
+    struct gemv_run r;
+    r.chunks = ceil_div_u32(p->k, 64 * KB);
+    const uint64_t total = (uint64_t)p->tiles * r.chunks;
+    r.begin = (uint32_t)(block * total / p->blocks);
+    r.end = (uint32_t)((block + 1) * total / p->blocks);
+    return r;
+}
+/* The block that has a unit. */
+DEVICE uint32_t gemv_block_of(const struct gemm_params *p, uint32_t unit, uint32_t chunks)
+{
+    return (uint32_t)((((uint64_t)unit + 1) * p->blocks - 1) / ((uint64_t)p->tiles * chunks));
+}
+DEVICE uint32_t gemv_part_of(const struct gemm_params *p, uint32_t tile)
+{
+    uint32_t part = 0;
+    if (!GATED) {
+        UNROLL for (uint32_t i = 1; i < PARTS; i++) part = tile >= (uint32_t)p->part[i].tile ? i : part;
+    }
+    return part;
+}
+
+DEVICE void gemv_load_w(const struct gemm_wgmma_params *p, unsigned char *stage, uint32_t tile, uint32_t chunk, mbarrier *full,
+                        uint64_t policy)
+{
+    const uint32_t part = gemv_part_of(&p->g, tile), col = (tile - (uint32_t)p->g.part[part].tile) * COLUMNS;
+    UNROLL for (uint32_t b = 0; b < KB; b++)
+    {
+        const int32_t k = (int32_t)((chunk * KB + b) * 64);
+        if (GATED)
+            tma_load_4d(stage + b * W_BYTES, &p->w[0], k, 0, 0, (int32_t)(col / 8), full, policy);
+        else
+            tma_load_2d(stage + b * W_BYTES, &p->w[part], k, (int32_t)col, full, policy);
+    }
+}
+DEVICE void gemv_load_x(const struct gemm_wgmma_params *p, unsigned char *stage, uint32_t row, uint32_t chunk, mbarrier *full,
+                        uint64_t policy)
+{
+    UNROLL for (uint32_t b = 0; b < KB; b++)
+        tma_load_2d(stage + KB * W_BYTES + b * X_BYTES, &p->x, (int32_t)((chunk * KB + b) * 64), (int32_t)row, full, policy);
+}
+
+DEVICE void gemv_produce(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run,
+                         uint32_t row)
+{
+    const uint64_t first = l2_evict_first(), keep = l2_evict_last();
+    const uint32_t count = run.end - run.begin, early = min_u32(count, STAGES), tile = run.begin / run.chunks, chunk = run.begin % run.chunks;
+    uint32_t t = tile, c = chunk;
+    for (uint32_t u = 0; u < early; u++) {
+        mbarrier_arrive_expect(&full[u], STAGE_BYTES);
+        gemv_load_w(p, stages + u * STAGE_BYTES, t, c, &full[u], first);
+        if (++c == run.chunks) c = 0, t++;
+    }
+    grid_dependency_wait();
+    c = chunk;
+    for (uint32_t u = 0; u < early; u++) {
+        gemv_load_x(p, stages + u * STAGE_BYTES, row, c, &full[u], keep);
+        if (++c == run.chunks) c = 0;
+    }
+    uint32_t stage = 0, phase = 0;
+    for (uint32_t u = early; u < count; u++) {
+        mbarrier_wait(&empty[stage], phase);
+        mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
+        gemv_load_w(p, stages + stage * STAGE_BYTES, t, c, &full[stage], first);
+        gemv_load_x(p, stages + stage * STAGE_BYTES, row, c, &full[stage], keep);
+        if (++c == run.chunks) c = 0, t++;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+}
+
+/* Sums of a tile that several blocks share. True in the block that came last: d are the whole sums then. */
+DEVICE bool gemv_merge(const struct gemm_params *p, uint32_t group, uint32_t block, uint32_t tile, uint32_t chunks, float d[N / 2],
+                       uint32_t *last)
+{
+    const uint32_t from = gemv_block_of(p, tile * chunks, chunks), to = gemv_block_of(p, tile * chunks + chunks - 1, chunks);
+    float *work = (float *)p->work + (size_t)group * p->blocks * 2 * (N / 2 * CONSUMERS) + thread_x();
+    float *mine = work + (size_t)(block * 2 + (block == from)) * (N / 2 * CONSUMERS);
+    UNROLL for (uint32_t i = 0; i < N / 2; i++) mine[i * CONSUMERS] = d[i];
+    barrier_sync(1, CONSUMERS);
+    if (thread_x() == 0) {
+        uint32_t *count = (uint32_t *)p->counters + group * p->tiles + tile;
+        const uint32_t before = atom_add_u32(acq_rel, gpu, count, 1);
+        if (before == to - from) st_u32(relaxed, gpu, count, 0); /* for the next launch */
+        *last = before == to - from;
+    }
+    barrier_sync(1, CONSUMERS);
+    if (!*last) return false;
+    UNROLL for (uint32_t i = 0; i < N / 2; i++) d[i] = 0;
+    for (uint32_t b = from; b <= to; b++) {
+        const float *theirs = work + (size_t)(b * 2 + (b == from)) * (N / 2 * CONSUMERS);
+        UNROLL for (uint32_t i = 0; i < N / 2; i++) d[i] += theirs[i * CONSUMERS];
+    }
+    return true;
+}
+
+DEVICE void gemv_epilogue(const struct gemm_params *p, uint32_t tile, uint32_t first_row, const float d[N / 2])
+{
+    const struct gemm_part *part = &p->part[gemv_part_of(p, tile)];
+    const uint32_t warp = warp_id(), q = lane_id() / 4, c = lane_id() % 4, n = (uint32_t)part->n;
+    const uint32_t col = (tile - (uint32_t)part->tile) * COLUMNS + warp * (16 / (1 + GATED)) + q;
+    UNROLL for (uint32_t j = 0; j < N / 8; j++)
+        UNROLL for (uint32_t e = 0; e < 2; e++)
+        {
+            const uint32_t row = first_row + j * 8 + c * 2 + e, at = j * 4 + e;
+            if (row >= p->rows) continue;
+            if (col < n) gemm_store(part, row, col, gemm_finish(p, part, col, d[at], d[at + 2]));
+            if (!GATED && col + 8 < n) gemm_store(part, row, col + 8, gemm_finish(p, part, col + 8, d[at + 2], 0.0f));
+        }
+}
+
+DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run,
+                         uint32_t group, uint32_t block, uint32_t *last)
+{
+    uint32_t stage = 0, phase = 0;
+    for (uint32_t unit = run.begin; unit < run.end;) {
+        const uint32_t tile = unit / run.chunks, from = unit % run.chunks, to = min_u32(run.chunks, from + run.end - unit);
+        uint32_t before = 0;
+        float d[N / 2];
+        for (uint32_t s = from; s < to; s++) {
+            const unsigned char *w = stages + stage * STAGE_BYTES + warp_id() / 4 * (64 * 128), *x = stages + stage * STAGE_BYTES + KB * W_BYTES;
+            mbarrier_wait(&full[stage], phase);
+            wgmma_pin(d, N / 2);
+            wgmma_fence();
+            UNROLL for (uint32_t b = 0; b < KB; b++)
+            {
+                const uint64_t da = wgmma_desc(w + b * W_BYTES, 16, 1024, 128), db = wgmma_desc(x + b * X_BYTES, 16, 1024, 128);
+                UNROLL for (uint32_t k = 0; k < 4; k++) MULTIPLY(N, d, da + k * 2, db + k * 2, (s - from) | b | k);
+            }
+            wgmma_commit();
+            wgmma_pin(d, N / 2);
+            if (s > from) {
+                wgmma_wait(1);
+                if (lane_id() == 0) mbarrier_arrive(&empty[before]);
+            }
+            before = stage;
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        wgmma_wait(0);
+        wgmma_pin(d, N / 2);
+        if (lane_id() == 0) mbarrier_arrive(&empty[before]);
+        if (unit == run.begin) grid_dependency_wait(); /* y and work may be a predecessor's */
+        if ((from == 0 && to == run.chunks) || gemv_merge(&p->g, group, block, tile, run.chunks, d, last))
+            gemv_epilogue(&p->g, tile, group * N, d);
+        unit += to - from;
+    }
+}
+
+KERNEL(gemv_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
+{
+    unsigned char *stages = dynamic_shared();
+    mbarrier *full = (mbarrier *)(stages + STAGES * STAGE_BYTES), *empty = full + STAGES;
+    uint32_t *last = (uint32_t *)(empty + STAGES);
+    const uint32_t group = block_x() / p.g.blocks, block = block_x() % p.g.blocks;
+    const struct gemv_run run = gemv_run_of(&p.g, block);
+    if (thread_x() == 0) {
+        UNROLL for (uint32_t s = 0; s < STAGES; s++)
+        {
+            mbarrier_init(&full[s], 1);
+            mbarrier_init(&empty[s], 4 * MG);
+        }
+        fence_mbarrier_init();
+    }
+    block_sync();
+    grid_dependency_launch();
+    if (thread_x() >= CONSUMERS) {
+        if (lane_id() == 0) gemv_produce(&p, stages, full, empty, run, group * N);
+    } else {
+        gemv_consume(&p, stages, full, empty, run, group, block, last);
+    }
+}
