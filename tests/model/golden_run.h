@@ -23,7 +23,11 @@ struct run {
         seq_length[RUN_SEQS], sample_rows[RUN_ROWS];
     int32_t table[OP_MAX_GROUPS][RUN_SEQS * RUN_BLOCKS];
     int64_t slot[OP_MAX_GROUPS][RUN_ROWS];
-    float *inv_freq, *logits;
+    float *inv_freq, *logits; /* the host's */
+    char *block; /* CUDA: device copies of tokens … slot, inv_freq, logits, each step's inputs copied and its logits copied back */
+    size_t block_bytes, freq_at, freq_bytes, logits_at;
+    bool decode; /* CUDA: recorded for one row a sequence */
+    bool shared; /* the device is somebody else's */
     void *pool;
     size_t pool_bytes;
     struct run_seq seq[RUN_SEQS];
@@ -32,12 +36,32 @@ struct run {
 static inline void run_close(struct run *r)
 {
     program_close(r->program);
+    if (r->device && r->block) device_free(r->device, r->block, r->block_bytes, DEVICE_MEMORY_LOCAL);
     if (r->device && r->pool) device_free(r->device, r->pool, r->pool_bytes, DEVICE_MEMORY_LOCAL);
     model_close(r->model);
-    device_close(r->device);
+    if (!r->shared) device_close(r->device);
     free(r->inv_freq);
     free(r->logits);
     *r = (struct run){0};
+}
+
+enum { RUN_INPUTS = offsetof(struct run, tokens), RUN_INPUTS_END = offsetof(struct run, inv_freq) };
+
+/* Where the program finds what lies at p in the struct. */
+static inline void *run_at(const struct run *r, void *p)
+{
+    return r->block ? r->block + ((char *)p - (const char *)r - RUN_INPUTS) : p;
+}
+
+static inline enum rose_status run_block(struct run *r, size_t freq, struct rose_error *err)
+{
+    if (r->device->info.kind == DEVICE_CPU) return ROSE_OK;
+    r->freq_at = (RUN_INPUTS_END - RUN_INPUTS + 255) / 256 * 256;
+    r->freq_bytes = freq;
+    r->logits_at = r->freq_at + (freq + 255) / 256 * 256;
+    r->block_bytes = r->logits_at + RUN_ROWS * (size_t)r->model->config.vocabulary * sizeof(float);
+    r->block = device_alloc(r->device, r->block_bytes, DEVICE_MEMORY_LOCAL, err);
+    return r->block ? ROSE_OK : ROSE_NO_MEMORY;
 }
 
 static inline enum rose_status run_record(struct run *r, enum dtype kv, struct rose_error *err)
@@ -51,29 +75,33 @@ static inline enum rose_status run_record(struct run *r, enum dtype kv, struct r
     ROSE_TRY(program_open(r->device, &r->program, err));
     struct program *p = r->program;
     struct op_step *s = &f.step;
+    ROSE_TRY(run_block(r, rope_by_length(&c->ropes[0]) ? RUN_SEQS * (size_t)c->ropes[0].rotary_dim / 2 * sizeof(float) : 0, err));
+    p->eager = true;
+    p->expect = (struct extents){.n = {1, RUN_ROWS, RUN_SEQS, RUN_ROWS}};
+    if (r->decode) p->expect = (struct extents){.n = {1, RUN_SEQS, RUN_SEQS, RUN_SEQS}};
     *s = (struct op_step){.groups = c->groups_count,
                           .table_stride = RUN_BLOCKS,
                           .max_rows = RUN_ROWS,
                           .max_seqs = RUN_SEQS,
                           .max_samples = RUN_ROWS};
-    s->tokens = program_external(p, "tokens", r->tokens, sizeof r->tokens);
-    s->positions = program_external(p, "positions", r->positions, sizeof r->positions);
-    s->row_seq = program_external(p, "row_seq", r->row_seq, sizeof r->row_seq);
-    s->seq_rows = program_external(p, "seq_rows", r->seq_rows, sizeof r->seq_rows);
-    s->seq_length = program_external(p, "seq_length", r->seq_length, sizeof r->seq_length);
-    s->sample_rows = program_external(p, "sample_rows", r->sample_rows, sizeof r->sample_rows);
+    s->tokens = program_external(p, "tokens", run_at(r, r->tokens), sizeof r->tokens);
+    s->positions = program_external(p, "positions", run_at(r, r->positions), sizeof r->positions);
+    s->row_seq = program_external(p, "row_seq", run_at(r, r->row_seq), sizeof r->row_seq);
+    s->seq_rows = program_external(p, "seq_rows", run_at(r, r->seq_rows), sizeof r->seq_rows);
+    s->seq_length = program_external(p, "seq_length", run_at(r, r->seq_length), sizeof r->seq_length);
+    s->sample_rows = program_external(p, "sample_rows", run_at(r, r->sample_rows), sizeof r->sample_rows);
     for (int g = 0; g < c->groups_count; g++) {
-        s->page_table[g] = program_external(p, "table", r->table[g], sizeof r->table[g]);
-        s->kv_slot[g] = program_external(p, "slot", r->slot[g], sizeof r->slot[g]);
+        s->page_table[g] = program_external(p, "table", run_at(r, r->table[g]), sizeof r->table[g]);
+        s->kv_slot[g] = program_external(p, "slot", run_at(r, r->slot[g]), sizeof r->slot[g]);
     }
     if (rope_by_length(&c->ropes[0])) {
         size_t bytes = RUN_SEQS * (size_t)c->ropes[0].rotary_dim / 2 * sizeof(float);
         r->inv_freq = calloc(1, bytes);
-        s->seq_inv_freq = program_external(p, "inv_freq", r->inv_freq, bytes);
+        s->seq_inv_freq = program_external(p, "inv_freq", r->block ? r->block + r->freq_at : (void *)r->inv_freq, bytes);
     }
     size_t logits = RUN_ROWS * (size_t)c->vocabulary * sizeof(float);
     r->logits = calloc(1, logits);
-    f.logits = program_external(p, "logits", r->logits, logits);
+    f.logits = program_external(p, "logits", r->block ? r->block + r->logits_at : (void *)r->logits, logits);
     ROSE_TRY(forward_record(r->model, p, &f, err));
     return program_finish(p, NULL, 0, err);
 }
@@ -84,6 +112,19 @@ static inline enum rose_status run_open(struct run *r, const char *path, enum dt
     struct weights *w;
     *r = (struct run){0};
     ROSE_TRY(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = 2}, &r->device, err));
+    enum rose_status s = weights_open(path, &w, err);
+    if (s == ROSE_OK) s = model_open(r->device, w, NULL, NULL, &r->model, err);
+    if (s == ROSE_OK) s = run_record(r, kv, err);
+    if (s != ROSE_OK) run_close(r);
+    return s;
+}
+
+/* The same on a device that stays open; decode: its program is for one row a sequence. */
+static inline enum rose_status run_open_on(struct run *r, struct device *device, const char *path, enum dtype kv, bool decode,
+                                           struct rose_error *err)
+{
+    struct weights *w;
+    *r = (struct run){.device = device, .shared = true, .decode = decode};
     enum rose_status s = weights_open(path, &w, err);
     if (s == ROSE_OK) s = model_open(r->device, w, NULL, NULL, &r->model, err);
     if (s == ROSE_OK) s = run_record(r, kv, err);
@@ -140,7 +181,11 @@ static inline enum rose_status run_step(struct run *r, const int32_t rows[RUN_SE
     }
     e.n[EXTENT_ROWS] = e.n[EXTENT_SAMPLES] = at;
     e.n[EXTENT_SEQS] = seqs;
+    if (r->block) ROSE_TRY(device_copy(r->device, r->block, (char *)r + RUN_INPUTS, RUN_INPUTS_END - RUN_INPUTS, err));
+    if (r->freq_bytes) ROSE_TRY(device_copy(r->device, r->block + r->freq_at, r->inv_freq, r->freq_bytes, err));
     ROSE_TRY(device_submit(r->device, r->program, &e, err));
+    if (r->block)
+        ROSE_TRY(device_copy(r->device, r->logits, r->block + r->logits_at, (size_t)at * (size_t)c->vocabulary * sizeof(float), err));
     return device_wait(r->device, NULL, err);
 }
 

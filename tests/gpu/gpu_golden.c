@@ -1,0 +1,34 @@
+/* The golden models on a GPU: every architecture in bf16 against transformers' float32 logits, from safetensors and GGUF, whole
+ * prompts, chunks, two sequences at once and token by token through the decode program.
+ *
+ *     gpu_golden [part of a name]      from the repository's root; last line "N passed, N failed" */
+#define _GNU_SOURCE /* mkdtemp */
+#include "model/golden_cuda.h"
+
+#include "jit/jit.h"
+
+static const char *const models[] = {"llama",   "llama3", "llama_linear", "llama_dynamic", "llama_yarn", "mistral",   "ministral",       "mixtral", "qwen2", "qwen2_moe",
+                                     "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "olmo2",           "granite", "smollm3"};
+
+int main(int argc, char **argv)
+{
+    struct cuda_golden t = {.bound = 0.15};
+    struct rose_error err = {0};
+    struct jit *jit = NULL;
+    int passed = 0, failed = 0;
+    if (device_open(&(struct device_options){.kind = DEVICE_CUDA}, &t.device, &err) || jit_open(&(struct jit_options){.cache_dir = "/tmp/rose-golden-jit"}, &jit, &err))
+        return printf("%s\n", err.message), 1;
+    t.device->jit = jit;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        if (argc > 1 && !strstr(models[i], argv[1])) continue;
+        test_failures_ = 0;
+        cuda_golden_model(&t, models[i], CUDA_GOLDEN_ALL, 100);
+        if (test_failures_) failed++, printf("FAIL %s\n", models[i]);
+        else passed++;
+        fflush(stdout);
+    }
+    device_close(t.device);
+    jit_close(jit);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed || !passed;
+}

@@ -1,0 +1,121 @@
+/* The golden models on a CUDA device: bf16 weights, activations and cache against transformers' float32 logits.
+ *
+ * A row's error is the largest difference of a logit over the standard deviation of the row's reference logits. It must stay within
+ * `bound`, and where the reference's best token leads by more than twice that, the device must choose it. The text that is fed is the
+ * reference's, so errors do not pile up. Mixtures of experts are not continuous: where two experts' scores nearly meet, bf16 may
+ * choose the other one, and the row changes. There one row in twelve may pass the bound. */
+#ifndef ROSE_TESTS_MODEL_GOLDEN_CUDA_H
+#define ROSE_TESTS_MODEL_GOLDEN_CUDA_H
+
+#include "golden_run.h"
+
+struct cuda_golden {
+    struct device *device;
+    double bound;            /* of a row's error */
+    double worst, sum;       /* seen since cuda_golden_model began */
+    int rows, over, decided, wrong; /* rows compared; above the bound; with a clear best token; of these, chosen otherwise */
+};
+
+static inline void cuda_golden_row(struct cuda_golden *t, const float *got, const float *want, int32_t n)
+{
+    double mean = 0, var = 0, first = -INFINITY, second = -INFINITY;
+    int32_t best = 0, chosen = 0;
+    for (int32_t i = 0; i < n; i++) {
+        mean += (double)want[i] / n;
+        if ((double)want[i] > first) second = first, first = (double)want[i], best = i;
+        else if ((double)want[i] > second) second = (double)want[i];
+        if (got[i] > got[chosen]) chosen = i;
+    }
+    for (int32_t i = 0; i < n; i++) var += ((double)want[i] - mean) * ((double)want[i] - mean) / n;
+    double error = golden_distance(got, want, n) / sqrt(var);
+    t->worst = fmax(t->worst, error);
+    t->sum += error;
+    t->rows++;
+    t->over += !(error <= t->bound);
+    if (first - second <= 2 * t->bound * sqrt(var)) return;
+    t->decided++;
+    t->wrong += chosen != best;
+}
+
+static inline void cuda_golden_rows(struct cuda_golden *t, const struct golden *g, const struct json *c, const float *logits, int32_t first, int32_t rows,
+                                    int32_t prompt)
+{
+    const struct json *positions = json_get(c, "positions");
+    int64_t row = json_int(json_get(c, "row"), 0);
+    for (uint32_t i = 0; i < positions->count; i++) {
+        int64_t p = json_int(&positions->items[i], -1) - first;
+        if (p >= 0 && p < rows) cuda_golden_row(t, logits + p * g->vocabulary, g->logits + (row + i) * g->vocabulary, g->vocabulary);
+    }
+    if (first >= prompt) cuda_golden_row(t, logits, g->logits + (row + positions->count + first - prompt) * g->vocabulary, g->vocabulary);
+}
+
+/* One case in chunks of so many rows, `beside`: with the same prompt as a second sequence some tokens behind. */
+static inline void cuda_golden_case(struct cuda_golden *t, struct run *r, const struct golden *g, const struct json *c, int32_t chunk, bool beside)
+{
+    struct rose_error err = {0};
+    int32_t prompt_n, text_n, *prompt = golden_ids(json_get(c, "prompt"), &prompt_n), *text = golden_ids(json_get(c, "text"), &text_n);
+    int32_t end = prompt_n + text_n - 1;
+    for (int i = 0; i < RUN_SEQS; i++) run_begin(r, i, prompt, prompt_n);
+    for (int step = 0; r->seq[0].computed < end || (beside && r->seq[1].computed < end); step++) {
+        int32_t rows[RUN_SEQS] = {0}, at = 0;
+        for (int i = 0; i < (beside ? 2 : 1); i++) {
+            struct run_seq *q = &r->seq[i];
+            if ((i && step < 2) || q->computed == end) continue;
+            rows[i] = q->known - q->computed < chunk ? q->known - q->computed : chunk;
+        }
+        enum rose_status s = run_step(r, rows, &err);
+        CHECK_OK(s, err);
+        if (s != ROSE_OK) break;
+        for (int i = 0; i < RUN_SEQS; at += rows[i++]) {
+            struct run_seq *q = &r->seq[i];
+            if (!rows[i]) continue;
+            cuda_golden_rows(t, g, c, r->logits + (size_t)at * (size_t)g->vocabulary, q->computed - rows[i], rows[i], prompt_n);
+            if (q->computed >= prompt_n && q->known < end) q->tokens[q->known] = text[q->known - prompt_n], q->known++;
+        }
+    }
+    free(prompt), free(text);
+}
+
+/* Whole prompts, chunks, and token by token through the decode program; `ways` bits choose. */
+enum { CUDA_GOLDEN_WHOLE = 1, CUDA_GOLDEN_CHUNKS = 2, CUDA_GOLDEN_BESIDE = 4, CUDA_GOLDEN_DECODE = 8, CUDA_GOLDEN_ALL = 15 };
+
+static inline void cuda_golden_file(struct cuda_golden *t, const struct golden *g, const char *path, int ways, int cases)
+{
+    struct rose_error err = {0};
+    static const struct { int way; int32_t chunk; bool beside, decode; } list[] = {
+        {CUDA_GOLDEN_WHOLE, RUN_ROWS, false, false}, {CUDA_GOLDEN_CHUNKS, 7, false, false}, {CUDA_GOLDEN_BESIDE, 33, true, false}, {CUDA_GOLDEN_DECODE, 1, true, true}};
+    for (int decode = 0; decode < 2; decode++) {
+        struct run r;
+        if (!(ways & (decode ? CUDA_GOLDEN_DECODE : 7))) continue;
+        enum rose_status s = run_open_on(&r, t->device, path, DTYPE_BF16, decode, &err);
+        CHECK_OK(s, err);
+        if (s != ROSE_OK) return;
+        for (uint32_t i = 0; i < g->cases->count && (int)i < cases; i++)
+            for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+                if ((ways & list[k].way) && list[k].decode == decode) cuda_golden_case(t, &r, g, &g->cases->items[i], list[k].chunk, list[k].beside);
+        run_close(&r);
+    }
+}
+
+static inline void cuda_golden_model(struct cuda_golden *t, const char *name, int ways, int cases)
+{
+    struct golden g;
+    t->worst = t->sum = 0;
+    t->rows = t->over = t->decided = t->wrong = 0;
+    golden_open(&g, name);
+    golden_write_hf(&g);
+    cuda_golden_file(t, &g, g.dir, ways, cases);
+    if (g.gguf && ways == CUDA_GOLDEN_ALL) {
+        CHECK(golden_write_gguf(&g));
+        cuda_golden_file(t, &g, g.file, CUDA_GOLDEN_WHOLE, cases);
+    }
+    printf("  %-16s %4d rows, error %.4f mean %.4f worst, %d above %.2f; %d of %d clear tokens differ\n", name, t->rows, t->rows ? t->sum / t->rows : 0, t->worst, t->over,
+           t->bound, t->wrong, t->decided);
+    bool moe = !!strstr(name, "moe") || !strcmp(name, "mixtral");
+    CHECK(t->rows > 0);
+    CHECK(t->over <= (moe ? t->rows / 12 : 0));
+    CHECK_INT(t->wrong, 0);
+    golden_close(&g);
+}
+
+#endif
