@@ -39,6 +39,7 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
     SHARED(float, part, WARPS);
     const uint32_t t = thread_x() % TPR, unit = block_x() * RPB + thread_x() / TPR;
     const uint32_t row = unit / PIECES, first = unit % PIECES * (TPR * PER) + t;
+    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
     vec x[PER], up[GATED ? PER : 1];
     UNROLL for (int i = 0; i < PER; i++)
@@ -53,7 +54,6 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
     }
     float global = 0;
     if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
-    grid_dependency_launch();
 
     float v[PER][VEC_BF16], largest[PER];
     UNROLL for (int i = 0; i < PER; i++)

@@ -116,6 +116,7 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
             if (BIAS) vec_ld_table(p.bias, c * VEC_BF16, BIAS, bias[i]);
         }
     }
+    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
 
     vec x[REP][PER], add[ADD ? REP : 1][PER], old[ACCUMULATE ? REP : 1][PER];
@@ -133,7 +134,6 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
         }
     float global = 0;
     if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
-    grid_dependency_launch();
 
     float sum[REP], mean[REP];
     UNROLL for (int r = 0; r < REP; r++)

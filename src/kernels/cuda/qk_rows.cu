@@ -92,6 +92,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
             vec_ld_table(w, qk_high(t + i * TPR) * VEC_BF16, NORM, weight[i][1]);
         }
     }
+    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
 
     /* All loads before the first use. */
@@ -121,7 +122,6 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
         UNROLL for (int i = 0; i < PER; i++)
             if (t + i * TPR < ROT) qk_angles(inv_freq, t + i * TPR, position, cosine[i], sine[i]);
     }
-    grid_dependency_launch();
 
     char *to = kind == QUERY ? (char *)((bf16 *)p.q + row * p.q_stride) : (char *)((bf16 *)p.k + row * p.k_stride);
     int64_t head_bytes = HD * 2;

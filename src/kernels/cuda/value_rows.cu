@@ -27,6 +27,7 @@ KERNEL(value_rows, struct value_rows_params, p, TPR *RPB, 1)
 {
     const uint32_t t = thread_x() % TPR, unit = block_x() * RPB + thread_x() / TPR;
     const uint32_t row = unit / PIECES, first = unit % PIECES * (TPR * PER) + t;
+    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
     int64_t from = row;
     float gate = 0;
@@ -47,7 +48,6 @@ KERNEL(value_rows, struct value_rows_params, p, TPR *RPB, 1)
         if (OP != VALUE_ROW_GATE && there && c < N) x[i] = vec_ld((const char *)p.x + (from * p.x_stride + c) * bytes);
         if (old && live && c < N) y[i] = vec_ld((const char *)p.y + (row * p.y_stride + c) * bytes);
     }
-    grid_dependency_launch();
     UNROLL for (int i = 0; i < PER; i++)
     {
         uint32_t c = (first + i * TPR) * LANES;
