@@ -176,19 +176,23 @@ $(BUILD)/rose.1: $(BUILD)/rose
 	$< man > $@
 $(BUILD)/rose.bash: $(BUILD)/rose
 	$< completion > $@
+INTO = "$(DESTDIR)$(PREFIX)"
 install: all lib $(BUILD)/rose.1 $(BUILD)/rose.bash
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/man/man1 \
-	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/doc/rose
-	install -m 755 $(BUILD)/rose $(DESTDIR)$(PREFIX)/bin/rose
-	strip $(DESTDIR)$(PREFIX)/bin/rose
-	install -m 644 $(BUILD)/rose.1 $(DESTDIR)$(PREFIX)/share/man/man1/rose.1
-	install -m 644 $(BUILD)/rose.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rose
-	install -m 644 include/rose.h $(DESTDIR)$(PREFIX)/include/rose.h
-	install -m 644 $(BUILD)/librose.a $(DESTDIR)$(PREFIX)/lib/librose.a
-	install -m 755 $(BUILD)/librose.so $(DESTDIR)$(PREFIX)/lib/librose.so.$(SOVERSION)
-	ln -sf librose.so.$(SOVERSION) $(DESTDIR)$(PREFIX)/lib/librose.so
-	install -m 644 $(BUILD)/rose.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/rose.pc
-	install -m 644 LICENSE README.md $(DESTDIR)$(PREFIX)/share/doc/rose
+	install -d $(INTO)/bin $(INTO)/lib/pkgconfig $(INTO)/include $(INTO)/share/man/man1 $(INTO)/share/bash-completion/completions $(INTO)/share/doc/rose
+	install -m 755 $(BUILD)/rose $(INTO)/bin/rose
+	strip $(INTO)/bin/rose
+	install -m 644 $(BUILD)/rose.1 $(INTO)/share/man/man1/rose.1
+	install -m 644 $(BUILD)/rose.bash $(INTO)/share/bash-completion/completions/rose
+	install -m 644 include/rose.h $(INTO)/include/rose.h
+	install -m 644 $(BUILD)/librose.a $(INTO)/lib/librose.a
+	strip -g $(INTO)/lib/librose.a
+	install -m 755 $(BUILD)/librose.so $(INTO)/lib/librose.so.$(SOVERSION)
+	strip --strip-unneeded $(INTO)/lib/librose.so.$(SOVERSION)
+	ln -sf librose.so.$(SOVERSION) $(INTO)/lib/librose.so
+	install -m 644 $(BUILD)/rose.pc $(INTO)/lib/pkgconfig/rose.pc
+	install -m 644 LICENSE README.md $(INTO)/share/doc/rose
+	@# programs find librose by the linker's cache, which only root writes, and only for the running system
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ] && command -v ldconfig >/dev/null; then ldconfig || echo "ldconfig failed: run it by hand, or set LD_LIBRARY_PATH"; fi
 
 clean:
 	rm -rf $(BUILD)

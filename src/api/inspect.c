@@ -268,6 +268,9 @@ static void inspect(struct inspection *in, const char *path, int context, int se
     if (!known) problem(in, &err);
     add_text(b, "name", known && config.name[0] ? config.name : NULL);
     check_types(in);
+    /* what is missing or misshapen, all in one sentence; types are named already */
+    enum rose_status tensors = known ? model_check(in->device, in->weights, &err) : ROSE_OK;
+    if (tensors != ROSE_OK && !(tensors == ROSE_UNSUPPORTED && in->problems.n)) problem(in, &err);
     add_tensors(in);
     member(b, "config");
     if (known) add_config(in, &config);

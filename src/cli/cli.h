@@ -59,7 +59,7 @@ extern struct cli_sampling cli_sampling;
     {"presence-penalty", 0, OPTION_NUMBER, NULL, "X", NULL, "0", -100, 100, "of tokens in the answer", &cli_sampling.presence},                      \
     {"frequency-penalty", 0, OPTION_NUMBER, NULL, "X", NULL, "0", -100, 100, "of tokens in the answer, by their count", &cli_sampling.frequency},    \
     {"logit-bias", 0, OPTION_LIST, NULL, "ID=X", NULL, NULL, 0, 0, "add X to a token's logit; may be repeated", &cli_sampling.logit_bias},           \
-    {"seed", 's', OPTION_INT, NULL, "N", NULL, "-1", 0, 0, "the same seed gives the same text; -1: a fresh one", &cli_sampling.seed},                \
+    {"seed", 's', OPTION_INT, NULL, "N", NULL, "-1", 0, 0, "the same seed gives the same text (beside other requests: with --deterministic); -1: a fresh one", &cli_sampling.seed},                \
     {"stop", 0, OPTION_LIST, NULL, "TEXT", NULL, NULL, 0, 0, "end before this text; may be repeated", &cli_sampling.stop},                           \
     {"ignore-eos", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "go on behind the end token", &cli_sampling.ignore_eos}
 
@@ -88,6 +88,8 @@ struct cli_progress {
 void cli_progress_begin(struct cli_progress *p);
 void cli_progress_show(void *progress, const char *what, size_t done, size_t total);
 void cli_progress_end(const struct cli_progress *p);
+/* A line on standard error when --ctx is longer than the model's own context. */
+void cli_warn_context(const struct rose_engine *engine);
 /* What --log info says of an engine. */
 void cli_say_engine(const struct rose_engine *engine, const struct rose_device *device);
 /* What requests call a model: "dir/SmolLM2.Q4_1.gguf" -> "SmolLM2.Q4_1"; a name of the hub stays whole. Returns room. */

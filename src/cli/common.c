@@ -43,6 +43,8 @@ int cli_error(enum rose_status status, const struct rose_error *err)
     return CLI_FAILED;
 }
 
+static bool parse_bias(const char *text, struct rose_logit_bias *out);
+
 int cli_usage(const struct cli_command *self, const char *fmt, ...)
 {
     va_list args;
@@ -67,6 +69,38 @@ static void print_help(const struct cli_command *self)
     strbuf_free(&text);
 }
 
+/* "auto", "cpu", "cuda", "cuda:N" */
+static bool is_device(const char *name)
+{
+    int64_t index;
+    if (!strcmp(name, "auto") || !strcmp(name, "cpu") || !strcmp(name, "cuda")) return true;
+    return !strncmp(name, "cuda:", 5) && str_to_i64(str_of(name + 5), &index) && index >= 0 && index <= 1023;
+}
+
+static bool has_option(const struct option *options, size_t count, const void *to)
+{
+    for (size_t i = 0; i < count; i++)
+        if (options[i].target == to) return true;
+    return false;
+}
+
+/* Values that the option table cannot judge: a wrong one is a usage error like any other. */
+static bool check_values(const struct cli_command *self, const struct option *options, size_t count, int *status)
+{
+    const struct option_list *biases = &cli_sampling.logit_bias;
+    struct rose_logit_bias bias;
+    if (has_option(options, count, &cli_common.device) && !is_device(cli_common.device)) {
+        *status = cli_usage(self, "--device %s: it is none of auto, cpu, cuda, cuda:N", cli_common.device);
+        return false;
+    }
+    for (int i = 0; has_option(options, count, biases) && i < biases->count; i++)
+        if (!parse_bias(biases->items[i], &bias)) {
+            *status = cli_usage(self, "--logit-bias %s: write ID=X, for example 42=-100", biases->items[i]);
+            return false;
+        }
+    return true;
+}
+
 bool cli_parse(const struct cli_command *self, int argc, char **argv, const char **rest, int rest_room, int *rest_count, int *status)
 {
     const struct option *options;
@@ -77,10 +111,12 @@ bool cli_parse(const struct cli_command *self, int argc, char **argv, const char
         *status = cli_usage(self, "%s", err.message);
         return false;
     }
-    if (!help) return true;
-    print_help(self);
-    *status = CLI_OK;
-    return false;
+    if (help) {
+        print_help(self);
+        *status = CLI_OK;
+        return false;
+    }
+    return check_values(self, options, count, status);
 }
 
 /* --- engine --------------------------------------------------------------------------------------------------------------------------- */
@@ -133,6 +169,15 @@ enum rose_status cli_device(bool text_only, struct rose_device **out, struct ros
     return rose_device_open(&device, out, err);
 }
 
+void cli_warn_context(const struct rose_engine *engine)
+{
+    struct rose_model_info i;
+    rose_engine_info(engine, &i);
+    if (cli_common.quiet || !i.model_context || cli_common.context <= i.model_context) return;
+    fprintf(stderr, "rose: --ctx %lld is more than the %d tokens that %s was made for; answers get worse behind them\n", (long long)cli_common.context, i.model_context,
+            i.name);
+}
+
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
@@ -150,6 +195,7 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     enum rose_status s = rose_engine_open(out->device, &engine, &out->engine, err);
     if (s == ROSE_NOT_FOUND && cli_pull_offer(model)) s = rose_engine_open(out->device, &engine, &out->engine, err);
     cli_progress_end(&progress);
+    if (s == ROSE_OK && !tokenizer_only) cli_warn_context(out->engine);
     if (s == ROSE_OK && strcmp(c->log, "error") && !tokenizer_only) cli_say_engine(out->engine, out->device);
     return s;
 }

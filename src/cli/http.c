@@ -137,6 +137,24 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user)
     return 0;
 }
 
+/* What to look at when a transfer fails. */
+static const char *advice(CURLcode code)
+{
+    switch (code) {
+    case CURLE_COULDNT_RESOLVE_PROXY: return "; look at https_proxy";
+    case CURLE_COULDNT_RESOLVE_HOST: return "; is there network? HF_ENDPOINT names another hub, https_proxy a way through a firewall";
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT: return "; is the hub reachable from here? HF_ENDPOINT names another one, https_proxy a way through a firewall; what has come is kept";
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE: return "; is the clock right, and are the certificates installed (ca-certificates)?";
+    case CURLE_GOT_NOTHING:
+    case CURLE_RECV_ERROR:
+    case CURLE_SEND_ERROR:
+    case CURLE_PARTIAL_FILE: return "; the connection broke: run the command again, it goes on where it stopped";
+    default: return "";
+    }
+}
+
 enum rose_status http_get(struct http *h, const struct http_request *r, struct http_answer *a, struct rose_error *err)
 {
     struct transfer t = {.http = h, .request = r, .answer = a};
@@ -179,7 +197,7 @@ enum rose_status http_get(struct http *h, const struct http_request *r, struct h
     h->getinfo(c, CURLINFO_RESPONSE_CODE, &a->status);
     if (code == CURLE_OK || t.stopped) return ROSE_OK;
     a->network = code != CURLE_TOO_MANY_REDIRECTS && code != CURLE_UNSUPPORTED_PROTOCOL && code != CURLE_URL_MALFORMAT && code != CURLE_PEER_FAILED_VERIFICATION;
-    return status_set(err, ROSE_IO, "%s: %s", r->url, detail[0] ? detail : h->strerror(code));
+    return status_set(err, ROSE_IO, "%s: %s%s", r->url, detail[0] ? detail : h->strerror(code), advice(code));
 }
 
 #endif

@@ -97,6 +97,7 @@ static enum rose_status open_model(struct rose_device *device, const char *model
     e.progress_user = &loading;
     enum rose_status s = rose_engine_open(device, &e, out, err);
     cli_progress_end(&loading.bar);
+    if (s == ROSE_OK && !o.null_model) cli_warn_context(*out);
     if (s == ROSE_OK && strcmp(cli_common.log, "error") && !o.null_model) cli_say_engine(*out, device);
     return s;
 }

@@ -20,6 +20,7 @@ struct loader {
     const struct arch *arch;
     const char *prefix; /* what "model." in Hugging Face names stands for in this file */
     bool gguf, dummy;
+    bool check; /* only bind: nothing is packed */
     uint64_t seed;
     struct head_wish wish;
     struct rose_error *err;

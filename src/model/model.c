@@ -378,6 +378,7 @@ static enum rose_status load(struct loader *l)
     m->top = top;
     ROSE_TRY(head_load(l));
     ROSE_TRY(bind_all(l, top));
+    if (l->check) return ROSE_OK;
     ROSE_TRY(finish_ropes(m, top, l->err));
     ROSE_TRY(pack_all(l));
     ROSE_TRY(head_load_relative(l));
@@ -424,6 +425,21 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
 {
     return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_GENERATE, .yes = -1, .no = -1}}, config, out);
+}
+
+enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err)
+{
+    struct model *m = calloc(1, sizeof *m);
+    if (!m) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    struct loader l = {.m = m, .err = err, .check = true, .wish = {.yes = -1, .no = -1}};
+    m->device = device;
+    m->weights = weights;
+    enum rose_status s = load(&l);
+    if (l.bind) bind_finish(l.bind, NULL, NULL);
+    free(l.items);
+    m->weights = NULL;
+    model_close(m);
+    return s;
 }
 
 void model_close(struct model *m)

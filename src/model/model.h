@@ -56,6 +56,9 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
                                struct rose_error *err);
 /* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. */
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err);
+/* Does the model find every tensor that it wants, in shape and type? Binds, packs nothing; all problems come in one error. The weights
+ * stay the caller's. */
+enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err);
 void model_close(struct model *model);
 
 /* What one forward reads and writes beside the weights. */

@@ -36,7 +36,9 @@ def help_of_everything():
 def usage_errors_have_status_2():
     for words in ([], ["nonsense"], ["run"], ["run", MODEL, "a", "b"], ["run", MODEL, "x", "--nonsense"], ["run", MODEL, "x", "--threads", "many"],
                   ["run", MODEL, "x", "--threads", "-3"], ["run", MODEL, "x", "--kv", "f8"], ["run", MODEL, "x", "--logprobs", "3"], ["run", MODEL, "x", "--seed"],
-                  ["tokenize"], ["render"], ["inspect"], ["bench"], ["pull"], ["chat"], ["kernels"], ["kernels", "layout"], ["bench", MODEL, "--batch", "0"]):
+                  ["tokenize"], ["render"], ["inspect"], ["bench"], ["pull"], ["chat"], ["kernels"], ["kernels", "layout"], ["bench", MODEL, "--batch", "0"],
+                  ["run", MODEL, "x", "--device", "foo"], ["run", MODEL, "x", "--device", "cuda:x"], ["bench", MODEL, "--device", "cudaa"],
+                  ["run", MODEL, "x", "--logit-bias", "abc"], ["chat", MODEL, "--logit-bias", "1=x"], ["run", MODEL, "x", "--logit-bias", "-1=2"]):
         result = rose(*words)
         equal((result.rc, result.out), (2, b""))
         assert result.err, words
@@ -113,7 +115,7 @@ def sampling_is_reproducible():
     equal((stopped["finish_reason"], stopped["text"]), ("stop", whole[: whole.index(word)]))
     first = ok("run", MODEL, "Hi", "-n", "1", "--json").json()["token_ids"][0]
     assert ok("run", MODEL, "Hi", "-n", "1", "--json", "--logit-bias", f"{first}=-100").json()["token_ids"][0] != first
-    fails("run", MODEL, "Hi", "--logit-bias", "x", says="--logit-bias")
+    fails("run", MODEL, "Hi", "--logit-bias", "x", status=2, says="--logit-bias")
 
 
 @case
@@ -176,6 +178,15 @@ def inspect_says_what_is_there():
     assert d["tensors"] and not d["runs"]
     huge = ok("inspect", MODEL, "--json", "--ctx", "8000", "--batch", "4096", "--kv", "f32").json()["memory"]
     assert huge["kv_bytes"] <= huge["free_bytes"], huge
+    # A tensor that the model wants and the file calls otherwise: both names, and that it does not run.
+    with directory() as d:
+        with open(MODEL, "rb") as f:
+            data = f.read()
+        path = os.path.join(d, "renamed.gguf")
+        with open(path, "wb") as f:
+            f.write(data.replace(b"blk.3.attn_q.weight", b"blk.3.attn_z.weight", 1))
+        d = ok("inspect", path, "--json").json()
+        assert not d["runs"] and len(d["problems"]) == 1 and "blk.3.attn_q.weight" in d["problems"][0] and "blk.3.attn_z.weight" in d["problems"][0], d["problems"]
 
 
 @case
@@ -312,7 +323,7 @@ def what_does_not_fit():
     fails("run", MODEL, "hi", "--ctx", str(1 << 29), says="--ctx")
     long_prompt = "word " * 3000
     fails("run", MODEL, "--raw", "--ctx", "256", input=long_prompt.encode(), says=["256"])
-    fails("run", MODEL, "hi", "--device", "tpu", says="tpu")
+    fails("run", MODEL, "hi", "--device", "tpu", status=2, says="tpu")
     fails("run", MODEL, "hi", "--chat-template", "/nonexistent", says="/nonexistent")
     with directory() as d:
         path = os.path.join(d, "loop.jinja")
