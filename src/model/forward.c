@@ -180,8 +180,7 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     ROSE_TRY(op_matmul(r->program, &m, r->err));
     struct op_moe_route route = {.layer = i, .experts = c->experts, .top_k = c->experts_used, .score = c->expert_score, .normalize = c->experts_normalize,
                                  .scale = c->experts_scale, .logits = logits, .ids = ids, .weights = weights, .deterministic = r->forward->deterministic};
-    ROSE_TRY(op_moe_route(r->program, &route, r->err));
-    struct op_moe_mlp mlp = {.layer = i, .experts = c->experts, .top_k = c->experts_used, .gate = l->experts[0], .up = l->experts[1], .down = l->experts[2],
+    struct op_moe_mlp mlp = {.layer = i, .route = &route, .experts = c->experts, .top_k = c->experts_used, .gate = l->experts[0], .up = l->experts[1], .down = l->experts[2],
                              .activation = c->activation, .ids = ids, .weights = weights, .x = x, .y = out, .accumulate = residual,
                              .alpha = residual ? c->residual_scale : 1, .deterministic = r->forward->deterministic};
     ROSE_TRY(op_moe_mlp(r->program, &mlp, r->err));

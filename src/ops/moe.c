@@ -29,11 +29,14 @@ static enum rose_status check_experts(const char *op, int32_t experts, int32_t t
     return ROSE_OK;
 }
 
-enum rose_status op_moe_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
+static enum rose_status check_route(const struct program *program, const struct op_moe_route *op, struct rose_error *err)
 {
+    const struct op_value *x = &op->logits;
     ROSE_TRY(check_experts("moe_route", op->experts, op->top_k, op->ids, op->weights, err));
-    bool cuda = program->device->info.kind == DEVICE_CUDA;
-    if (!cuda) ROSE_TRY(value_check(program, "moe_route", "logits", &op->logits, op->experts, op->logits.rows, err));
+    /* F32 on every device, unlike other values. */
+    if (!x->buffer || x->buffer >= program->buffers_count || x->dtype != DTYPE_F32 || x->cols != op->experts || x->stride < x->cols ||
+        x->offset < 0 || (unsigned)x->rows >= EXTENT_COUNT)
+        return status_set(err, ROSE_INVALID, "moe_route: the router's logits are not F32 rows of %d columns", op->experts);
     if (op->score != OP_MOE_SOFTMAX && op->score != OP_MOE_SIGMOID && op->score != OP_MOE_SOFTMAX_AFTER)
         return status_set(err, ROSE_INVALID, "moe_route: unknown kind of score %d", (int)op->score);
     if (op->groups > 1 && (op->experts % op->groups || op->top_groups < 1 || op->top_groups > op->groups ||
@@ -41,7 +44,13 @@ enum rose_status op_moe_route(struct program *program, const struct op_moe_route
         return status_set(err, ROSE_INVALID,
                           "moe_route: %d of %d groups of %d experts do not give %d experts", op->top_groups,
                           op->groups, op->experts, op->top_k);
-    if (cuda) return moe_mlp_cuda_route(program, op, err);
+    return ROSE_OK;
+}
+
+enum rose_status op_moe_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
+{
+    ROSE_TRY(check_route(program, op, err));
+    if (program->device->info.kind == DEVICE_CUDA) return moe_mlp_cuda_route(program, op, err);
     struct moe_route_params p = {.bias = op->selection_bias,
                                  .stride = op->logits.stride,
                                  .experts = op->experts,
@@ -97,7 +106,10 @@ enum rose_status op_moe_mlp(struct program *program, const struct op_moe_mlp *op
     if (op->x.buffer == op->y.buffer)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: x and y are one buffer");
     if (!op->gate) return status_set(err, ROSE_INTERNAL, "moe_mlp: no gate weights");
-    if (program->device->info.kind == DEVICE_CUDA) return moe_mlp_cuda(program, op, err);
+    bool cuda = program->device->info.kind == DEVICE_CUDA;
+    if (op->route) ROSE_TRY(check_route(program, op->route, err));
+    if (op->route && !(cuda && moe_mlp_cuda_chooses(program, op))) ROSE_TRY(op_moe_route(program, op->route, err));
+    if (cuda) return moe_mlp_cuda(program, op, err);
     struct moe_mlp_params p = {.gate_bias = op->gate_bias,
                                .up_bias = op->up_bias,
                                .down_bias = op->down_bias,

@@ -23,6 +23,7 @@ enum rose_status op_moe_route(struct program *program, const struct op_moe_route
 
 struct op_moe_mlp {
     int layer;
+    const struct op_moe_route *route; /* recorded first, or within (few tokens on CUDA); NULL: it is there already */
     int32_t experts, top_k;
     const struct op_weight *gate, *up, *down; /* [experts] each */
     const float *gate_bias, *up_bias, *down_bias; /* f32 [experts, n] or NULL */

@@ -8,7 +8,7 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256 };
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256, CHOOSE_TOKENS = 16 };
 
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
@@ -60,6 +60,25 @@ static void cost(const struct moe_mlp_shape *s, bool down, const struct device_i
     if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
 }
 
+/* How experts are chosen: moe_router.cuh. */
+static void choice_constants(struct plan *p, const struct moe_cuda_shape *s, int32_t pad)
+{
+    bool groups = s->groups > 1 && s->top_groups < s->groups;
+    plan_int(p, "SCORE", s->score == OP_MOE_SOFTMAX ? 0 : s->score == OP_MOE_SIGMOID ? 1 : 2);
+    plan_int(p, "BIAS", s->bias);
+    plan_int(p, "GROUPS", groups ? s->groups : 0);
+    plan_int(p, "TOP_GROUPS", groups ? s->top_groups : 0);
+    plan_int(p, "NORMALIZE", s->normalize);
+    plan_f32(p, "SCALE", s->scale != 0 ? s->scale : 1.0f);
+    plan_int(p, "PAD", ROSE_MAX(pad, 1));
+}
+static void router_constants(struct plan *p, const struct moe_cuda_shape *s, int32_t pad)
+{
+    plan_int(p, "EXPERTS", s->experts);
+    plan_int(p, "TOP_K", s->top_k);
+    choice_constants(p, s, pad);
+}
+
 static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down)
 {
     plan_int(out, "EXPERTS", s->experts);
@@ -68,7 +87,7 @@ static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down
     plan_int(out, "K", down ? s->ffn : s->hidden);
     plan_int(out, "GATED", !down);
     plan_int(out, "ACT", (int)s->activation);
-    plan_int(out, "BIAS", down ? s->down_bias : s->gate_bias);
+    plan_int(out, "EXPERT_BIAS", down ? s->down_bias : s->gate_bias);
 }
 
 /* One kernel serves a class of steps: those of at most 1, 4, 16 and 64 tokens. */
@@ -79,7 +98,7 @@ static void plan_few(const struct moe_mlp_shape *s, bool down, const struct devi
     *out = (struct plan){.kernel = "moe_few", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
     /* Two kernels share an SM where both fit: the next fills its slots while this one ends. */
     int room = ROSE_MIN(shared_of(d, true), shared_of(d, false) / (shared_of(d, false) >= 160 << 10 ? 2 : 1)) - 2048;
-    room -= 8 * (s->experts + 1) + most * s->top_k * 8 + (down ? FEW_WARPS * most * 64 : 0);
+    room -= most * s->top_k * 28 + (down ? FEW_WARPS * most * 64 : 0);
     int depth = ROSE_MAX(3, ROSE_MIN(room / (FEW_WARPS * slot), 16));
     /* Each warp has at least three units of the fewest experts that this class touches. */
     int32_t segments = ROSE_MAX(1, 3 * FEW_WARPS / (least * s->top_k)), segment = ((k + segments - 1) / segments + 31) / 32 * 32;
@@ -91,6 +110,8 @@ static void plan_few(const struct moe_mlp_shape *s, bool down, const struct devi
     plan_int(out, "SEGMENT", down ? segment : (k + 31) / 32 * 32);
     plan_int(out, "ACCUMULATE", down && s->accumulate);
     plan_f32(out, "ALPHA", down && s->alpha != 0 ? s->alpha : 1.0f);
+    plan_int(out, "ROUTE", s->route != NULL);
+    if (s->route) choice_constants(out, s->route, 1);
     out->times = down ? (n + 15) / 16 : d->units;
     out->block = FEW_WARPS * 32;
     out->shared_bytes = (uint32_t)(FEW_WARPS * depth * slot);
@@ -163,20 +184,6 @@ enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *s, bool down, con
     return ROSE_OK;
 }
 
-static void router_constants(struct plan *p, const struct moe_cuda_shape *s, int32_t pad)
-{
-    bool groups = s->groups > 1 && s->top_groups < s->groups;
-    plan_int(p, "EXPERTS", s->experts);
-    plan_int(p, "TOP_K", s->top_k);
-    plan_int(p, "SCORE", s->score == OP_MOE_SOFTMAX ? 0 : s->score == OP_MOE_SIGMOID ? 1 : 2);
-    plan_int(p, "BIAS", s->bias);
-    plan_int(p, "GROUPS", groups ? s->groups : 0);
-    plan_int(p, "TOP_GROUPS", groups ? s->top_groups : 0);
-    plan_int(p, "NORMALIZE", s->normalize);
-    plan_f32(p, "SCALE", s->scale != 0 ? s->scale : 1.0f);
-    plan_int(p, "PAD", ROSE_MAX(pad, 1));
-}
-
 enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const struct device_info *d,
                                          struct moe_mlp_route *out, struct rose_error *err)
 {
@@ -246,8 +253,22 @@ static struct places make_places(struct program *program, const struct moe_mlp_s
     return (struct places){.position = program_buffer(program, "moe_position", picks * 4),
                            .counts = program_buffer(program, "moe_counts", experts * 4),
                            .offsets = program_buffer(program, "moe_offsets", experts * 4 + 4),
-                           .active = program_buffer(program, "moe_active", experts * 4 + 4),
+                           .active = program_buffer(program, "moe_active", experts * 8 + 8),
                            .source = program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(s, &program->device->info) * 4)};
+}
+
+static struct moe_cuda_shape route_shape(const struct op_moe_route *op, int32_t tokens, int32_t pad)
+{
+    return (struct moe_cuda_shape){.tokens = tokens,
+                                   .experts = op->experts,
+                                   .top_k = op->top_k,
+                                   .pad = pad,
+                                   .score = op->score,
+                                   .normalize = op->normalize,
+                                   .bias = op->selection_bias != NULL,
+                                   .scale = op->scale,
+                                   .groups = op->groups,
+                                   .top_groups = op->top_groups};
 }
 
 /* moe_route, then moe_spread. */
@@ -286,23 +307,11 @@ static enum rose_status record_many(struct program *program, const struct op_moe
 enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe_route *op, struct rose_error *err)
 {
     const struct op_value *x = &op->logits;
-    if (!x->buffer || x->buffer >= program->buffers_count || x->dtype != DTYPE_F32 || x->cols != op->experts || x->stride < x->cols ||
-        x->offset < 0)
-        return status_set(err, ROSE_INVALID, "moe_route: router logits are not F32 rows of %d columns", op->experts);
     int32_t tokens = (int32_t)ROSE_MIN(plan_rows(program, x->rows), (int64_t)INT32_MAX), max = tokens_of(program, op->ids, op->top_k);
     if (tokens > max)
         return status_set(err, ROSE_INVALID, "moe_route: the program expects %d rows and its buffers hold %d", tokens, max);
     struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k, .deterministic = op->deterministic};
-    struct moe_cuda_shape s = {.tokens = tokens,
-                               .experts = op->experts,
-                               .top_k = op->top_k,
-                               .pad = moe_mlp_cuda_form(&places, &program->device->info).tile,
-                               .score = op->score,
-                               .normalize = op->normalize,
-                               .bias = op->selection_bias != NULL,
-                               .scale = op->scale,
-                               .groups = op->groups,
-                               .top_groups = op->top_groups};
+    struct moe_cuda_shape s = route_shape(op, tokens, moe_mlp_cuda_form(&places, &program->device->info).tile);
     struct moe_mlp_route plan;
     ROSE_TRY(moe_mlp_cuda_plan_route(&s, &program->device->info, &plan, err));
     if (plan.block_tokens) return record_many(program, op, &plan, &places, err);
@@ -433,19 +442,27 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
     struct matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
-    struct moe_few_params p = {.weight = {m.weight[0], m.weight[1]},
+    const struct op_moe_route *route = s->route ? op->route : NULL;
+    struct moe_few_params p = {.route_bias = route ? route->selection_bias : NULL,
+                               .weight = {m.weight[0], m.weight[1]},
                                .bias = {m.bias[0], m.bias[1]},
+                               .logits_stride = route ? route->logits.stride : 0,
                                .x_stride = down ? s->ffn : op->x.stride,
                                .y_stride = down ? op->y.stride : s->ffn,
                                .weight_stride = m.stride};
     struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
-    program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_few_params, source));
-    program_use(&l, at->active, PROGRAM_READ, offsetof(struct moe_few_params, active));
-    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_few_params, offsets));
+    if (route) {
+        value_use(&l, &route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));
+        if (!down) program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_few_params, ids));
+        if (!down) program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_few_params, chosen));
+    } else {
+        program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_few_params, source));
+        program_use(&l, at->active, PROGRAM_READ, offsetof(struct moe_few_params, active));
+        if (down) program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_few_params, chosen));
+    }
     if (down) {
         program_use(&l, inner, PROGRAM_READ, offsetof(struct moe_few_params, x));
-        program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_few_params, chosen));
         value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_few_params, y));
     } else {
         value_use(&l, &op->x, PROGRAM_READ, offsetof(struct moe_few_params, x));
@@ -507,28 +524,49 @@ static enum rose_status record_combine(struct program *program, const struct op_
     return ROSE_OK;
 }
 
+static struct moe_mlp_shape mlp_shape(const struct program *program, const struct op_moe_mlp *op)
+{
+    return (struct moe_mlp_shape){.tokens = (int32_t)ROSE_MIN(plan_rows(program, op->x.rows), (int64_t)INT32_MAX),
+                                  .max_tokens = tokens_of(program, op->ids, op->top_k),
+                                  .experts = op->experts,
+                                  .top_k = op->top_k,
+                                  .hidden = op->x.cols,
+                                  .ffn = op->gate->n,
+                                  .activation = op->activation,
+                                  .gate_bias = op->gate_bias != NULL,
+                                  .down_bias = op->down_bias != NULL,
+                                  .accumulate = op->accumulate,
+                                  .alpha = op->alpha,
+                                  .deterministic = op->deterministic};
+}
+
+bool moe_mlp_cuda_chooses(const struct program *program, const struct op_moe_mlp *op)
+{
+    struct moe_mlp_shape s = mlp_shape(program, op);
+    const struct op_moe_route *r = op->route;
+    return r && r->experts == op->experts && r->top_k == op->top_k && r->experts <= 1024 && (r->groups <= 1 || r->groups <= 32) && r->ids == op->ids &&
+           r->weights == op->weights && r->logits.rows == op->x.rows && s.max_tokens <= CHOOSE_TOKENS &&
+           moe_mlp_cuda_form(&s, &program->device->info).kernel == MOE_MLP_FEW;
+}
+
 enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *op, struct rose_error *err)
 {
-    struct moe_mlp_shape s = {.tokens = (int32_t)ROSE_MIN(plan_rows(program, op->x.rows), (int64_t)INT32_MAX),
-                              .max_tokens = tokens_of(program, op->ids, op->top_k),
-                              .experts = op->experts,
-                              .top_k = op->top_k,
-                              .hidden = op->x.cols,
-                              .ffn = op->gate->n,
-                              .activation = op->activation,
-                              .gate_bias = op->gate_bias != NULL,
-                              .down_bias = op->down_bias != NULL,
-                              .accumulate = op->accumulate,
-                              .alpha = op->alpha,
-                              .deterministic = op->deterministic};
+    struct moe_mlp_shape s = mlp_shape(program, op);
+    struct moe_cuda_shape route;
     enum moe_mlp_kernel kernel = moe_mlp_cuda_form(&s, &program->device->info).kernel;
-    struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
-                        .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
-                        .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
-                        .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position)),
-                        .active = place_buffer(program, op->ids, offsetof(struct moe_place_params, active))};
-    if (!at.counts || !at.offsets || !at.source || !at.position || (kernel == MOE_MLP_FEW && !at.active))
-        return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
+    struct places at = {0};
+    if (moe_mlp_cuda_chooses(program, op)) {
+        route = route_shape(op->route, s.tokens, 1);
+        s.route = &route;
+    } else {
+        at = (struct places){.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
+                             .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
+                             .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
+                             .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position)),
+                             .active = place_buffer(program, op->ids, offsetof(struct moe_place_params, active))};
+        if (!at.counts || !at.offsets || !at.source || !at.position || (kernel == MOE_MLP_FEW && !at.active))
+            return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
+    }
     if (op->y.cols != s.hidden || op->x.stride % 8 || op->x.offset % 8 || op->y.stride % 8 || op->y.offset % 8)
         return status_set(err, ROSE_UNSUPPORTED,
                           "moe_mlp: x of %d columns, stride %d and offset %d, y of %d, %d and %d; the CUDA kernels take equal columns and "

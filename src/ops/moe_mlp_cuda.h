@@ -1,5 +1,6 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
+ *     1 to 16       moe_few chooses, gate, up, activation | moe_few chooses, down, weighted sum     (op_moe_mlp.route)
  *     few tokens    moe_place (chooses too) | moe_few gate, up, activation | moe_few down, weighted sum
  *     more          moe_pick | moe_place (many: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
  *
@@ -18,6 +19,7 @@ struct moe_mlp_shape {
     bool accumulate;           /* y += alpha * (...) */
     float alpha;               /* 0 means 1 */
     bool deterministic;        /* a row's bits do not depend on the other rows: no moe_few */
+    const struct moe_cuda_shape *route; /* how experts are chosen, where moe_few does that itself; NULL */
 };
 
 /* The kernel of the two products, and the rows of its tiles: places of an expert are a multiple of them. */
@@ -49,6 +51,8 @@ struct moe_mlp_route {
 enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const struct device_info *device,
                                          struct moe_mlp_route *out, struct rose_error *err);
 
+/* Whether op_moe_mlp chooses the experts in its products' launches: no op_moe_route is recorded then. */
+bool moe_mlp_cuda_chooses(const struct program *program, const struct op_moe_mlp *op);
 enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe_route *op, struct rose_error *err);
 enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *op, struct rose_error *err);
 

@@ -111,9 +111,9 @@ static bool stack_open(struct stack *k, const struct shape *s)
                                      .logits = {program_external(p, "logits", l->logits, max * e * 4), DTYPE_F32, EXTENT_ROWS, (int32_t)e, (int32_t)e, 0}};
         struct op_moe_mlp mlp = {.layer = i, .experts = s->route.experts, .top_k = s->route.top_k, .gate = l->experts[0], .up = l->experts[1], .down = l->experts[2],
                                  .gate_bias = s->bias ? l->bias[0] : NULL, .up_bias = s->bias ? l->bias[1] : NULL, .down_bias = s->bias ? l->bias[2] : NULL,
-                                 .activation = s->act, .ids = ids, .weights = chosen, .x = x, .y = y, .accumulate = s->route.accumulate, .alpha = s->route.alpha,
+                                 .activation = s->act, .route = &route, .ids = ids, .weights = chosen, .x = x, .y = y, .accumulate = s->route.accumulate, .alpha = s->route.alpha,
                                  .deterministic = s->deterministic};
-        if (!ok(op_moe_route(p, &route, &err_)) || !ok(op_moe_mlp(p, &mlp, &err_))) return false;
+        if (!ok(op_moe_mlp(p, &mlp, &err_))) return false;
     }
     return ok(program_finish(p, NULL, 0, &err_));
 }

@@ -45,7 +45,7 @@ void *simt_shared_dynamic(void);
 uint32_t simt_shared_address(const void *p); /* offset in the block's window; a fault for other memory */
 
 /* ---- memory ---- */
-enum simt_load_kind { SIMT_LD_WEAK, SIMT_LD_NC };
+enum simt_load_kind { SIMT_LD_WEAK, SIMT_LD_NC, SIMT_LD_OLDER /* written by grids before the predecessor */ };
 void simt_load(void *to, const void *p, size_t bytes, enum simt_load_kind kind);
 void simt_store(void *p, const void *from, size_t bytes);
 

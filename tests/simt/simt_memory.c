@@ -347,6 +347,7 @@ static void fast_check(const struct block *owner, const unsigned char *a, size_t
 }
 
 bool simt_initialised;
+static bool reads_older; /* ld4_older: the kernel vouches for the order */
 
 struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc)
 {
@@ -363,7 +364,7 @@ struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void
     if (b) {
         if (a + bytes > b->base + b->bytes) out_of_bounds(p, bytes, access, pc);
         struct fiber *f = g->current;
-        if (g->l.dependent && !b->constant && f && (!simt_lenient || b->kernel_wrote) &&
+        if (g->l.dependent && !b->constant && !reads_older && f && (!simt_lenient || b->kernel_wrote) &&
             !vc_covers(f, epoch_make(1, f->block->linear, SIMT_AGENT_PDL(g), 0)))
             simt_fail(SIMT_EARLY, pc, "access to %s before grid_dependency_wait", b->name);
         if (b->constant && (access & ACCESS_WRITE))
@@ -480,7 +481,9 @@ static void check_aligned(const void *p, size_t bytes, const void *pc)
 void simt_load(void *to, const void *p, size_t bytes, enum simt_load_kind kind)
 {
     check_aligned(p, bytes, SIMT_PC);
+    reads_older = kind == SIMT_LD_OLDER;
     simt_access(p, bytes, kind == SIMT_LD_NC ? ACCESS_NC : ACCESS_READ, SIMT_PC);
+    reads_older = false;
     memcpy(to, p, bytes);
 }
 

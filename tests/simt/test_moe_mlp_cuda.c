@@ -36,7 +36,7 @@ struct test {
     struct moe_cuda_shape route;
     int32_t ffn, max_tokens;
     enum op_activation act;
-    bool gate_bias, down_bias, deterministic;
+    bool gate_bias, down_bias, deterministic, separate; /* separate: moe_few does not choose */
     enum moe_skew skew;
     enum moe_mlp_kernel kernel;
 };
@@ -66,6 +66,8 @@ static void run(const struct test *c)
                               .hidden = s.hidden, .ffn = c->ffn, .activation = c->act, .gate_bias = c->gate_bias, .down_bias = c->down_bias,
                               .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic};
     struct device_info d = device_of(c->arch, 6);
+    bool chooses = !c->separate && c->kernel == MOE_MLP_FEW && m.max_tokens <= 16;
+    if (chooses) m.route = &s;
     struct moe_mlp_data data = moe_mlp_make(&s, c->ffn, c->skew, (uint64_t)s.tokens * 31 + 7);
     size_t t = (size_t)s.tokens, k = (size_t)s.top_k, e = (size_t)s.experts, h = (size_t)s.hidden, places = (size_t)moe_mlp_cuda_places(&m, &d);
     struct moe_mlp_route route;
@@ -89,11 +91,13 @@ static void run(const struct test *c)
                                      .position = simt_buffer("position", t * k * 4, NULL),
                                      .counts = simt_buffer("counts", e * 4, NULL),
                                      .offsets = simt_buffer("offsets", e * 4 + 4, NULL),
-                                     .active = simt_buffer("active", e * 4 + 4, NULL),
+                                     .active = simt_buffer("active", e * 8 + 8, NULL),
                                      .source = simt_buffer("source", places * 4, NULL),
                                      .logits_stride = s.experts,
                                      .tokens = (uint32_t)s.tokens};
-    if (route.block_tokens) {
+    if (chooses) {
+        /* neither */
+    } else if (route.block_tokens) {
         const uint32_t zero[2] = {0};
         struct moe_dispatch_params r = {.logits = pick.logits, .ids = pick.ids, .weights = pick.weights, .position = place.position, .counts = place.counts,
                                         .offsets = place.offsets, .block_base = simt_buffer("block_base", plan_grid(&route.launch[0], s.tokens) * e * 4, NULL),
@@ -103,15 +107,18 @@ static void run(const struct test *c)
     } else if (route.launches == 2) {
         launch(&route.launch[0], &d, &pick, 1);
     }
-    if (!test_failures_) launch(&route.launch[route.launches - 1], &d, &place, 2);
-    if (!test_failures_) {
+    if (!test_failures_ && !chooses) launch(&route.launch[route.launches - 1], &d, &place, 2);
+    if (!test_failures_ && !chooses) {
         CHECK_INT(moe_check_route(&s, data.logits, s.experts, NULL, place.ids, place.weights), 0);
         CHECK_INT(moe_check_places(&s, place.ids, place.counts, place.offsets, place.position), 0);
         const int32_t *position = place.position, *source = place.source, *active = place.active, *counts = place.counts;
         int wrong = 0, n = 0;
         for (size_t i = 0; i < t * k; i++) wrong += source[position[i]] != (int32_t)i;
         for (int32_t i = 0; i < s.experts && !route.block_tokens; i++)
-            if (counts[i]) wrong += active[1 + n++] != i;
+            if (counts[i]) {
+                wrong += active[1 + n] != i || active[1 + s.experts + n] != ((const int32_t *)place.offsets)[i];
+                n++;
+            }
         CHECK_INT(wrong, 0);
         if (!route.block_tokens) CHECK_INT(active[0], n);
     }
@@ -125,12 +132,14 @@ static void run(const struct test *c)
     void *y = simt_buffer("y", t * h * 2, data.y);
     const void *weight = simt_constant("down", data.weights * 2, data.weight[2]), *bias = simt_constant("down bias", e * h * 4, data.bias[2]);
     if (form.kernel == MOE_MLP_FEW) {
-        struct moe_few_params f = {.x = g.x, .source = place.source, .active = place.active, .offsets = place.offsets, .chosen = place.weights,
+        struct moe_few_params f = {.logits = pick.logits, .logits_stride = s.experts, .ids = pick.ids, .chosen = pick.weights, .x = g.x, .source = place.source,
+                                   .active = place.active,
                                    .weight = {g.weight[0], g.weight[1]}, .bias = {g.bias[0], g.bias[1]}, .y = g.y, .x_stride = s.hidden, .y_stride = c->ffn,
                                    .weight_stride = g.weight_stride, .tokens = (uint32_t)s.tokens};
         if (!test_failures_) launch(&up, &d, &f, 3);
         f.x = g.y, f.y = y, f.x_stride = c->ffn, f.y_stride = s.hidden, f.weight[0] = weight, f.bias[0] = bias;
         if (!test_failures_) launch(&down, &d, &f, 4);
+        if (!test_failures_ && chooses) CHECK_INT(moe_check_route(&s, data.logits, s.experts, NULL, place.ids, place.weights), 0);
     } else {
         struct moe_group_params b = {.x = g.y, .counts = place.counts, .offsets = place.offsets, .weight = {weight}, .bias = {bias},
                                      .y = simt_buffer("rows", places * h * 2, NULL), .x_stride = c->ffn, .weight_stride = g.weight_stride};
@@ -164,6 +173,8 @@ TEST(few)
                        .gate_bias = true, .down_bias = true});
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 11, .experts = 5, .top_k = 1, .hidden = 40, .accumulate = true, .alpha = 0.5f}, .ffn = 72, .act = OP_ACT_GELU_ERF,
                        .max_tokens = 13, .skew = MOE_ONE, .down_bias = true});
+    run(&(struct test){.arch = "sm_90a", .separate = true, .route = {.tokens = 7, .experts = 30, .top_k = 5, .hidden = 40, .accumulate = true}, .ffn = 72, .act = OP_ACT_SILU,
+                       .skew = MOE_SKEWED});
     run(&(struct test){.arch = "sm_80", .route = {.tokens = 37, .experts = 24, .top_k = 2, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER}, .ffn = 40, .act = OP_ACT_GELU_TANH,
                        .skew = MOE_SKEWED});
 }
@@ -243,6 +254,7 @@ TEST(compiles)
             struct moe_mlp_route route;
             struct plan up, down;
             r.pad = moe_mlp_cuda_form(&m, &d).tile;
+            if (tokens <= 16) m.route = &r;
             CHECK_OK(moe_mlp_cuda_plan_route(&r, &d, &route, &err), err);
             CHECK_OK(moe_mlp_cuda_plan(&m, false, &d, &up, &err), err);
             CHECK_OK(moe_mlp_cuda_plan(&m, true, &d, &down, &err), err);

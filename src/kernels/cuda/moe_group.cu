@@ -14,7 +14,7 @@
  *     shared memory   STAGES x [COLS weight rows | ROWS token rows] of 64 k, 128 bytes a row, 16-byte chunk c of row r at
  *                     c ^ (r % 8); afterwards the tile of results, [ROWS][OUT + 8] bf16
  *
- * Constants: EXPERTS TOP_K N K GATED GATHER ACT BIAS ROWS COLS STAGES WARPS_C (along weights, 32 each) WARPS_R (along places)
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS COLS STAGES WARPS_C (along weights, 32 each) WARPS_R (along places)
  * BLOCKS (an SM). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
@@ -126,7 +126,7 @@ DEVICE void finish(const struct moe_group_params *p, const struct tile *t, float
     {
         uint32_t column = c0 + i * (GATED ? 8 : 16) + q;
         float low = 0.0f, high = 0.0f;
-        if (BIAS) {
+        if (EXPERT_BIAS) {
             low = bias_of(p, 0, t, t->column + column);
             high = GATED ? bias_of(p, 1, t, t->column + column) : bias_of(p, 0, t, t->column + column + 8);
         }

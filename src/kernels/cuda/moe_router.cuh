@@ -7,6 +7,9 @@
 
 #include "kernels/cuda/common/rose.cuh"
 
+#ifndef MOE_LOGIT
+#define MOE_LOGIT(p) (*(p)) /* how a logit is loaded */
+#endif
 #define MOE_VPT ((EXPERTS + WARP - 1) / WARP)
 STATIC_ASSERT(EXPERTS <= 1024 && TOP_K <= 32 && TOP_K <= EXPERTS && GROUPS <= 32,
               "more than a warp's registers hold");
@@ -24,7 +27,7 @@ DEVICE void moe_scores(const float *logits, float *score)
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
     {
         uint32_t e = v * WARP + lane_id();
-        score[v] = e < EXPERTS ? logits[e] : -INF_F32;
+        score[v] = e < EXPERTS ? MOE_LOGIT(logits + e) : -INF_F32;
         most = score[v] > most ? score[v] : most;
     }
     if (SCORE == 1)

@@ -12,7 +12,7 @@
  *     empty[s]    one of each consumer warp
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
  *
- * Constants: EXPERTS TOP_K N K GATED GATHER ACT BIAS ROWS (64, 128) STAGES. */
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/tma.cuh"
@@ -142,8 +142,8 @@ DEVICE void finish(const struct moe_wgmma_params *p, const struct tile *t, const
             {
                 const uint32_t group = half * 16 + j + h, i = group * 4, column = t->column + group * 8 + 2 * c;
                 f32x2 bias = {{0.0f, 0.0f}}, up_bias = {{0.0f, 0.0f}};
-                if (BIAS) bias = bias_pair(p, 0, t, column);
-                if (BIAS && GATED) up_bias = bias_pair(p, 1, t, column);
+                if (EXPERT_BIAS) bias = bias_pair(p, 0, t, column);
+                if (EXPERT_BIAS && GATED) up_bias = bias_pair(p, 1, t, column);
                 r[2 * h] = result_pair(d + i, d + i + up, bias, up_bias);
                 r[2 * h + 1] = result_pair(d + i + 2, d + i + up + 2, bias, up_bias);
             }

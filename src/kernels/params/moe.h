@@ -32,7 +32,8 @@ struct moe_place_params {
     void *weights;  /* f32 [T, TOP_K]; written with ROUTE, else unused */
     void *position; /* i32 [T, TOP_K] */
     void *counts, *offsets;
-    void *active;   /* i32 [1 + EXPERTS]: how many experts have tokens, then which, rising */
+    void *active;   /* i32 [2 + 2 * EXPERTS]: how many experts have tokens, n; which, rising; at 1 + EXPERTS the first
+                     * places of those, and the n-th: the end */
     void *source;   /* i32 [places], the pick (token * TOP_K + choice) of each place that has one */
     const void *block_base; /* moe_spread: of moe_route, whose ranks are in position */
     int64_t logits_stride;
@@ -73,17 +74,16 @@ struct moe_wgmma_params {
 };
 
 /* moe_few, GATED: y[place] = activation(gate x) * (up x), x the place's token's row. Else y[t] = [y[t] +] ALPHA * sum over
- * its picks of weight * (W x[place]). Places without padding. */
+ * its picks of weight * (W x[place]). Places without padding. ROUTE: chooses the experts itself, from logits. */
 struct moe_few_params {
-    const void *x;         /* bf16 GATED ? [T, K] : [places, K] */
-    const void *source;    /* i32 [places]: the pick of a place */
-    const void *active;    /* i32 [1 + EXPERTS]: how many experts have tokens, then which */
-    const void *offsets;   /* i32 [EXPERTS + 1] */
-    const void *chosen;    /* f32 [T, TOP_K], unused when GATED */
-    const void *weight[2]; /* bf16 [EXPERTS, N, K] */
-    const void *bias[2];   /* f32 [EXPERTS, N], unused when BIAS = 0 */
-    void *y;               /* bf16 GATED ? [places, N] : [T, N] */
-    int64_t x_stride, y_stride, weight_stride; /* elements, multiples of 8 */
+    const void *logits, *route_bias; /* ROUTE: f32 [T, EXPERTS]; f32 [EXPERTS], unused when BIAS = 0 */
+    void *ids, *chosen;              /* i32, f32 [T, TOP_K]; ROUTE and GATED write them, else chosen is read */
+    const void *x;                   /* bf16 GATED ? [T, K] : [places, K] */
+    const void *source, *active;     /* without ROUTE: as of moe_place */
+    const void *weight[2];           /* bf16 [EXPERTS, N, K] */
+    const void *bias[2];             /* f32 [EXPERTS, N], unused when EXPERT_BIAS = 0 */
+    void *y;                         /* bf16 GATED ? [places, N] : [T, N] */
+    int64_t logits_stride, x_stride, y_stride, weight_stride; /* elements; the last three multiples of 8 */
     uint32_t tokens;
 };
 

@@ -185,6 +185,21 @@ ROSE_ST32_PAIR_(_stream)
 #endif
 #endif
 
+/* What a grid before the predecessor wrote: may be read before grid_dependency_wait, where the predecessor lets its successor
+ * start only after its own wait (then that grid is complete). Past L1, whose line may be older still. */
+DEVICE uint32_t ld4_older(const void *p)
+{
+#ifdef ROSE_SIMT
+    uint32_t r;
+    simt_load(&r, p, 4, SIMT_LD_OLDER);
+    return r;
+#else
+    uint32_t r;
+    asm volatile("ld.relaxed.gpu.b32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
+    return r;
+#endif
+}
+
 /* Brings the line of a global address into L2 (a hint; no ordering). */
 DEVICE void prefetch_l2(const void *p)
 {
