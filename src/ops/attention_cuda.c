@@ -59,6 +59,7 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
+    plan_int(out, "FROM_ROWS", s->from_rows);
     out->block = (uint32_t)m * 2;
     out->shared_bytes = (uint32_t)(row * (m + 4 * n));
     /* A tile for every m packed rows and one begun by every sequence; blocks take what is beyond in turns. */
@@ -75,7 +76,7 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
 bool attention_cuda_wgmma_takes(const struct attention_shape *s, const struct device_info *d)
 {
     int32_t dim = s->heads.head_dim;
-    return plan_arch(d) == 900 && (dim == 64 || dim == 128 || dim == 256) && (s->own || s->page_tokens % 16 == 0) &&
+    return plan_arch(d) == 900 && !s->relative && (dim == 64 || dim == 128 || dim == 256) && (s->own || s->page_tokens % 16 == 0) &&
            (s->own || s->page_tokens <= 64 ? 64 % (s->own ? 16 : s->page_tokens) == 0 : s->page_tokens % 128 == 0);
 }
 
@@ -91,6 +92,7 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
+    plan_int(out, "FROM_ROWS", s->from_rows);
     plan_int(out, "STAGES", stages);
     out->block = 384;
     out->shared_bytes = (uint32_t)(dim * 2 * (m + stages * 2 * n));
@@ -115,23 +117,26 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     if (s->max_seqs > SPLIT_MOST_SEQS)
         return status_set(err, ROSE_LIMIT, "attention: %d sequences in a step; at most %d", s->max_seqs,
                           SPLIT_MOST_SEQS);
-    int64_t stage = 2 * tile * (dim * 2 + 16), lists = 4 * ((int64_t)s->max_seqs + 1);
-    /* Two blocks an SM where the stages allow it: one's ends hide behind the other's loads. */
-    int64_t room = (plan_arch(d) == 800 ? 164 : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 100 : 228) * 1024;
-    int64_t each = room / 2 - 2560 - lists, alone = room - 2560 - lists;
-    int stages = s->stages;
-    bool two = each >= 2 * stage;
-    if (!stages) stages = (int)((two ? each : alone) / stage);
-    if (stages > 4) stages = 4;
+    int64_t stage = (2 * tile + 16) * (dim * 2 + 16), lists = 12 * ((int64_t)s->max_seqs + 1);
+    /* One block an SM, which keeps all of its shared memory in flight. */
+    int64_t room = (plan_arch(d) == 800 ? 163 : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 99 : 227) * 1024;
+    int stages = s->stages ? s->stages : (int)((room - 2048 - lists) / stage);
+    /* Query fragments leave the registers to wide results where there is room for them. */
+    int64_t copies = tile / 16 * 32 * dim;
+    bool q_shared = dim > 192 && room - 2048 - lists - copies >= 2 * stage;
+    if (q_shared && !s->stages) stages = (int)((room - 2048 - lists - copies) / stage);
+    if (stages > 16) stages = 16;
     if (stages < 1) stages = 1;
     common(out, s);
     plan_int(out, "TILE", tile);
     plan_int(out, "STAGES", stages);
-    plan_int(out, "LEAST", s->least ? s->least : 4);
+    plan_int(out, "LEAST", s->least ? s->least : 2);
     plan_int(out, "WHOLE", s->deterministic);
+    plan_int(out, "TO_ROWS", s->to_rows);
+    plan_int(out, "Q_SHARED", q_shared);
     out->block = (uint32_t)tile * 2 + 32;
-    out->shared_bytes = (uint32_t)(stages * stage + lists);
-    out->times = s->blocks ? s->blocks : d->units * (two ? 2 : 1);
+    out->shared_bytes = (uint32_t)(stages * stage + (q_shared ? copies : 0) + lists);
+    out->times = s->blocks ? s->blocks : d->units;
     double rows = (double)s->rows;
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
     out->ops = 4.0 * rows * s->heads.heads * dim;
@@ -159,27 +164,11 @@ static enum rose_status check_op(const struct op_cache *cache, const struct op_a
     return ROSE_OK;
 }
 
-enum rose_status attention_cuda(struct program *program, const struct op_step *step,
-                                const struct op_cache *cache, const struct op_attention *op,
-                                struct rose_error *err)
+/* One launch of a plan; split: of attention_split. */
+static enum rose_status record(struct program *program, const struct op_step *step, const struct op_cache *cache,
+                               const struct op_attention *op, const struct plan *plan, bool split, struct rose_error *err)
 {
     const struct op_heads *h = &op->heads;
-    ROSE_TRY(check_op(cache, op, err));
-    struct attention_shape s = {.rows = plan_rows(program, EXTENT_ROWS),
-                                .seqs = plan_rows(program, EXTENT_SEQS),
-                                .heads = *h,
-                                .scale = op->scale,
-                                .softcap = op->softcap,
-                                .window = op->window,
-                                .sinks = op->sinks != NULL,
-                                .alibi = op->alibi_slopes != NULL,
-                                .own = op->bidirectional,
-                                .causal = op->causal,
-                                .relative = op->bidirectional && op->relative,
-                                .relative_reach = op->relative_reach,
-                                .page_tokens = op->bidirectional ? 0 : cache->page_tokens,
-                                .deterministic = op->deterministic,
-                                .max_seqs = step->max_seqs};
     struct attention_tile_params p = {.sinks = op->sinks,
                                       .alibi = op->alibi_slopes,
                                       .relative = op->relative,
@@ -189,21 +178,13 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                       .v_stride = op->v.stride};
     struct program_launch l = {
         .name = "attention", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
-    const struct device_info *d = &program->device->info;
-    struct plan plan;
-    /* One row a sequence, or rows whose result must not depend on the rest of the step. */
-    bool split = !s.own && (s.rows <= s.seqs || s.deterministic) &&
-                 attention_cuda_split_plan(&s, d, &plan, NULL) == ROSE_OK;
-    if (!split && s.deterministic && !s.own) return attention_cuda_split_plan(&s, d, &plan, err);
-    if (!split) ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));
-    ROSE_TRY(
-        plan_record(&plan, program, EXTENT_ROWS, offsetof(struct attention_tile_params, seqs), &l, err));
+    ROSE_TRY(plan_record(plan, program, EXTENT_ROWS, offsetof(struct attention_tile_params, seqs), &l, err));
     l.rows_extent = EXTENT_SEQS;
+    if (plan->rows == 1 && plan->per == 1) l.grid[0] = (struct program_dim){EXTENT_ONE, plan->times, 0};
     if (split) {
-        l.grid[0] = (struct program_dim){EXTENT_ONE, plan.times, 0};
-        size_t bytes = attention_cuda_partial_bytes(&plan);
+        size_t bytes = attention_cuda_partial_bytes(plan);
         program_buffer_id partial = program_buffer(program, "attention partials", bytes);
-        program_buffer_id counters = program_counters(program, "attention counters", (size_t)plan.times * 4);
+        program_buffer_id counters = program_counters(program, "attention counters", (size_t)plan->times * 4);
         program_use(&l, partial, PROGRAM_WRITE, offsetof(struct attention_tile_params, partial));
         program_use(&l, counters, PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
     }
@@ -230,4 +211,44 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
     }
     program_add(program, &l);
     return ROSE_OK;
+}
+
+enum rose_status attention_cuda(struct program *program, const struct op_step *step,
+                                const struct op_cache *cache, const struct op_attention *op,
+                                struct rose_error *err)
+{
+    const struct device_info *d = &program->device->info;
+    struct plan plan;
+    ROSE_TRY(check_op(cache, op, err));
+    struct attention_shape s = {.rows = plan_rows(program, EXTENT_ROWS),
+                                .seqs = plan_rows(program, EXTENT_SEQS),
+                                .heads = op->heads,
+                                .scale = op->scale,
+                                .softcap = op->softcap,
+                                .window = op->window,
+                                .sinks = op->sinks != NULL,
+                                .alibi = op->alibi_slopes != NULL,
+                                .own = op->bidirectional,
+                                .causal = op->causal,
+                                .relative = op->bidirectional && op->relative,
+                                .relative_reach = op->relative_reach,
+                                .page_tokens = op->bidirectional ? 0 : cache->page_tokens,
+                                .deterministic = op->deterministic,
+                                .max_seqs = step->max_seqs};
+    /* One row a sequence, or rows whose result must not depend on the rest of the step. */
+    bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;
+    if (s.deterministic && !s.own && !fits) return attention_cuda_split_plan(&s, d, &plan, err);
+    if (fits && (s.rows <= s.seqs || s.deterministic)) return record(program, step, cache, op, &plan, true, err);
+    if (fits && s.seqs > 1) { /* decoding sequences and chunks in one step: each to its own kernel */
+        int32_t few = 16 / (s.heads.heads / s.heads.kv_heads);
+        s.to_rows = few < 1 ? 1 : few > 8 ? 8 : few;
+        s.from_rows = s.to_rows + 1;
+        ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
+        ROSE_TRY(record(program, step, cache, op, &plan, true, err));
+    }
+    if (attention_cuda_wgmma_takes(&s, d))
+        ROSE_TRY(attention_cuda_wgmma_plan(&s, d, &plan, err));
+    else
+        ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));
+    return record(program, step, cache, op, &plan, false, err);
 }

@@ -18,6 +18,7 @@ struct attention_shape {
     int32_t page_tokens;
     bool deterministic; /* split: no sequence is cut */
     int32_t max_seqs;   /* split: sequences that will ever run */
+    int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows: two launches share a step */
     int tile;           /* measured choices, 0: the plan's own: packed rows a block, */
     int blocks, stages, least; /* split: blocks of the grid, tiles in flight, units a block takes at least */
 };

@@ -20,15 +20,17 @@
 #define NO_SCORE -1e30f /* below every score, and a difference of two is no NaN */
 
 /* Item `target` of the tiles of `m` packed rows of all sequences, the last sequence and its last tile first (causal: the longest
- * first). False behind the last. The whole warp calls. */
-DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t target, uint32_t m, uint32_t *seq, uint32_t *tile)
+ * first), of those that have at least from_rows rows. False behind the last. The whole warp calls. */
+DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t target, uint32_t m, uint32_t from_rows, uint32_t *seq,
+                           uint32_t *tile)
 {
     uint32_t lane = lane_id(), done = 0;
     for (uint32_t base = 0; base < seqs; base += WARP) {
         uint32_t tiles = 0;
         if (base + lane < seqs) {
             uint32_t s = seqs - 1 - base - lane;
-            tiles = ((uint32_t)(seq_rows[s + 1] - seq_rows[s]) * GROUP + m - 1) / m;
+            uint32_t rows = (uint32_t)(seq_rows[s + 1] - seq_rows[s]);
+            tiles = rows >= from_rows ? (rows * GROUP + m - 1) / m : 0;
         }
         uint32_t scan = warp_scan_u32(tiles), all = shuffle_u32(FULL_WARP, scan, WARP - 1, WARP);
         if (target < done + all) {

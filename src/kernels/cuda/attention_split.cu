@@ -2,19 +2,23 @@
 /* Attention of few query rows a sequence over long files of pages (decode): the keys and values of the whole batch are one list
  * that is cut into equal parts, one a block, whatever the lengths (stream-K: Osama et al. 2023; split-KV: Dao et al. 2023, "Flash-Decoding").
  *
- *     item: 16 packed rows of a sequence (attention.cuh) and a key-value head; unit: TILE tokens of an item
+ *     item: 16 packed rows of a sequence (attention.cuh) and a key-value head; tile: TILE tokens of an item; unit: `cut` tiles of an item
  *     units lie in the order sequence, 16 rows, head, tokens; block b takes units [b * per, (b + 1) * per)
  *
- * One warp of a block loads: TILE tokens of K and V a stage, STAGES of them in flight. The others compute, 16 tokens of every stage
- * each, and put their results together at the end of the block's piece of an item, in the memory of its last stage. A piece that is
- * a whole item becomes rows of y. Otherwise it goes to `partial`, and the last block of the item to come adds the pieces up in the
- * order of the blocks: the result depends on the lengths and the grid, not on the order of execution.
+ * With work for every block cut is 1 and per as large as it must be. With less, cut grows instead and per is 1: a block then never has
+ * parts of two items, and pieces have at least LEAST tiles.
+ *
+ * One warp of a block loads, STAGES tiles ahead: TILE tokens of K and of V, and the query rows where an item begins. The others
+ * compute, 16 tokens of every tile each, and put their results together at the end of the block's piece of an item, in the memory of its
+ * last stage. A piece that is a whole item becomes rows of y. Otherwise it goes to `partial`, and the last block of the item to
+ * come adds the pieces up in the order of the blocks: the result depends on the lengths and the grid, not on the order of execution.
  *
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
- * after the wait).
+ * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
- * Constants: those of attention.cuh; TILE (16 a computing warp), STAGES, LEAST (units a block at least), WHOLE (no item is cut, so that a
- * row's result depends on nothing but its own tokens; the block of an item's first unit takes it). */
+ * Constants: those of attention.cuh; TILE (16 a computing warp), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
+ * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
+ * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
 
@@ -23,17 +27,27 @@
 #define THREADS (CONSUMERS + 32)
 #define ROW_BYTES (HD * 2 + 16)
 #define CHUNKS (HD / 8)
-#define STAGE_BYTES (2 * TILE * ROW_BYTES)
+#define KV_BYTES (TILE * ROW_BYTES)
+#define STAGE_BYTES (2 * KV_BYTES + 16 * ROW_BYTES) /* K, V, Q */
 #define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
+#define WEIGHTS (HD < 32 ? 16 : 64) /* pieces whose maxima and sums are merged at once */
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
 STATIC_ASSERT(HD % 16 == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
-STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
+STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES && (WEIGHTS * 16 + 16) * 8 <= STAGE_BYTES, "results fit a stage");
+
+/* The step, in shared memory. */
+struct step {
+    uint32_t *units;        /* [seqs + 1]: units before sequence s */
+    int32_t *row0, *length; /* [seqs + 1], [seqs] */
+    uint32_t seqs, cut, per, all;
+};
 
 struct piece {
     uint32_t seq, kv_head, first; /* first: packed row */
     int32_t row0, rows, length;
-    int32_t from;                 /* first token of the item's first tile */
-    uint32_t start, tile, tiles, count; /* the item's first unit, its tiles; this piece: `count` from `tile` */
+    int32_t t0;                    /* first token of the piece */
+    uint32_t start, units, count;  /* the item's first unit, its units, those of the piece */
+    uint32_t tiles;                /* of the piece */
 };
 
 /* First token of the tiles of a sequence, and how many there are: at least one, which writes zeros. */
@@ -45,19 +59,23 @@ DEVICE uint32_t split_tiles(int32_t rows, int32_t length, int32_t *from)
     *from = begin;
     return length > begin ? (uint32_t)(length - begin + TILE - 1) / TILE : 1;
 }
+DEVICE uint32_t split_items(int32_t rows)
+{
+    return rows > 0 && (!TO_ROWS || rows <= TO_ROWS) ? ((uint32_t)rows * GROUP + 15) / 16 * KV_HEADS : 0;
+}
 
-/* units[s]: units before sequence s. All threads; returns the sum. */
-DEVICE uint32_t split_units(const struct attention_tile_params *p, uint32_t *units, uint32_t *warp_sums)
+/* Units of `cut` tiles of the sequences before each; the sum. All threads. */
+DEVICE uint32_t split_scan(const struct step *t, uint32_t cut, uint32_t *warp_sums)
 {
     uint32_t sum = 0;
-    for (uint32_t base = 0; base < p->seqs; base += THREADS) {
+    for (uint32_t base = 0; base < t->seqs; base += THREADS) {
         uint32_t s = base + thread_x(), n = 0;
-        if (s < p->seqs) {
-            int32_t from, rows = ((const int32_t *)p->seq_rows)[s + 1] - ((const int32_t *)p->seq_rows)[s];
-            if (rows > 0)
-                n = ((uint32_t)rows * GROUP + 15) / 16 * KV_HEADS * split_tiles(rows, ((const int32_t *)p->seq_length)[s], &from);
+        if (s < t->seqs) {
+            int32_t from, rows = t->row0[s + 1] - t->row0[s];
+            n = split_items(rows) * ceil_div_u32(split_tiles(rows, t->length[s], &from), cut);
         }
         uint32_t scan = warp_scan_u32(n);
+        block_sync(); /* the sums of the round before are read */
         if (lane_id() == WARP - 1) warp_sums[warp_id()] = scan;
         block_sync();
         uint32_t before = sum;
@@ -66,45 +84,68 @@ DEVICE uint32_t split_units(const struct attention_tile_params *p, uint32_t *uni
             if (w < warp_id()) before += warp_sums[w];
             sum += warp_sums[w];
         }
-        if (s < p->seqs) units[s] = before + scan - n;
-        block_sync();
+        if (s < t->seqs) t->units[s] = before + scan - n;
     }
-    if (thread_x() == 0) units[p->seqs] = sum;
+    if (thread_x() == 0) t->units[t->seqs] = sum;
     block_sync();
     return sum;
 }
 
-/* The piece that begins at unit u of a block's that end at `end`. */
-DEVICE void split_piece(const struct attention_tile_params *p, const uint32_t *units, uint32_t u, uint32_t end, struct piece *out)
+DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t, uint32_t *warp_sums)
 {
-    uint32_t low = 0, high = p->seqs; /* units[low] <= u < units[high] */
+    for (uint32_t s = thread_x(); s <= t->seqs; s += THREADS) {
+        t->row0[s] = ((const int32_t *)p->seq_rows)[s];
+        if (s < t->seqs) t->length[s] = ((const int32_t *)p->seq_length)[s];
+    }
+    block_sync();
+    uint32_t tiles = split_scan(t, 1, warp_sums), each = ceil_div_u32(tiles, grid_dim_x());
+    t->cut = 1, t->per = each, t->all = tiles;
+    if (WHOLE) return;
+    uint32_t cut = max_u32(each, LEAST), most = max_u32(each + each / 2, LEAST);
+    UNROLL_N(1) for (; cut <= most && cut > 1; cut += (cut + 7) / 8)
+    {
+        uint32_t all = split_scan(t, cut, warp_sums);
+        t->cut = cut, t->per = 1, t->all = all;
+        if (all <= grid_dim_x()) return;
+    }
+    if (t->cut > 1) split_scan(t, 1, warp_sums);
+    t->cut = 1, t->per = each, t->all = tiles;
+}
+
+/* The piece that begins at unit u of a block's that end at `end`. */
+DEVICE void split_piece(const struct step *t, uint32_t u, uint32_t end, struct piece *out)
+{
+    uint32_t low = 0, high = t->seqs; /* units[low] <= u < units[high] */
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if (units[middle] <= u)
+        if (t->units[middle] <= u)
             low = middle;
         else
             high = middle;
     }
+    int32_t from;
     out->seq = low;
-    out->row0 = ((const int32_t *)p->seq_rows)[low];
-    out->rows = ((const int32_t *)p->seq_rows)[low + 1] - out->row0;
-    out->length = ((const int32_t *)p->seq_length)[low];
-    out->tiles = split_tiles(out->rows, out->length, &out->from);
-    uint32_t in = u - units[low], item = in / out->tiles;
-    out->tile = in - item * out->tiles;
-    out->start = u - out->tile;
+    out->row0 = t->row0[low];
+    out->rows = t->row0[low + 1] - out->row0;
+    out->length = t->length[low];
+    uint32_t tiles = split_tiles(out->rows, out->length, &from);
+    out->units = ceil_div_u32(tiles, t->cut);
+    uint32_t in = u - t->units[low], item = in / out->units, unit = in - item * out->units;
+    out->start = u - unit;
     out->kv_head = item % KV_HEADS;
     out->first = item / KV_HEADS * 16;
-    out->count = min_u32(out->tiles - out->tile, end - u);
+    out->count = min_u32(out->units - unit, end - u);
+    out->t0 = from + (int32_t)(unit * t->cut * TILE);
+    out->tiles = min_u32((unit + out->count) * t->cut, tiles) - unit * t->cut;
 }
 
 /* With WHOLE: the first unit from u on that begins an item. */
-DEVICE uint32_t split_round(const struct attention_tile_params *p, const uint32_t *units, uint32_t u, uint32_t all)
+DEVICE uint32_t split_round(const struct step *t, uint32_t u)
 {
     struct piece c;
-    if (!WHOLE || u >= all) return u;
-    split_piece(p, units, u, all, &c);
-    return c.tile ? c.start + c.tiles : u;
+    if (!WHOLE || u >= t->all) return u;
+    split_piece(t, u, t->all, &c);
+    return c.start < u ? c.start + c.units : u;
 }
 
 /* ---- the loading warp ---------------------------------------------------------------------------------------------------- */
@@ -130,28 +171,55 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
             uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
             unsigned char *dst = stage + (s * SPAN + row) * ROW_BYTES + col * 16;
             cp_async16_zfill(dst, k + i * 512, bytes);
-            cp_async16_zfill(dst + STAGE_BYTES / 2, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) + i * 512, bytes);
+            cp_async16_zfill(dst + KV_BYTES, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) + i * 512, bytes);
         }
     }
 }
 
-DEVICE void split_load(const struct attention_tile_params *p, const uint32_t *units, uint32_t begin, uint32_t end,
+/* Lane l: the page of the tokens (t / SPAN + l) * SPAN. */
+DEVICE uint32_t split_pages(const struct attention_tile_params *p, const struct piece *c, int32_t t)
+{
+    const int32_t *table = (const int32_t *)p->page_table + (int64_t)c->seq * p->table_stride;
+    return (uint32_t)attention_page(table, t + (int32_t)(lane_id() * SPAN), c->length);
+}
+
+DEVICE void split_load_q(const struct attention_tile_params *p, const struct piece *c, unsigned char *to)
+{
+    UNROLL for (uint32_t i = 0; i < 16 * CHUNKS / 32; i++)
+    {
+        uint32_t at = lane_id() + i * 32, row = at / CHUNKS, col = at % CHUNKS, f = c->first + row;
+        bool there = f < (uint32_t)c->rows * GROUP;
+        const bf16 *from = (const bf16 *)p->q;
+        if (there) from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD + col * 8;
+        cp_async16_zfill(to + row * ROW_BYTES + col * 16, from, there ? 16 : 0);
+    }
+}
+
+/* The first piece's query rows are read by the computing warps themselves: its other tokens need not wait for them. The next
+ * piece and the next pages are looked up while the last are being filled. */
+DEVICE void split_load(const struct attention_tile_params *p, const struct step *t, uint32_t begin, uint32_t end,
                        unsigned char *stages, mbarrier *full, mbarrier *empty)
 {
-    uint32_t turn = 0, phase = 0;
+    const uint32_t TURNS = 32 / (TILE / SPAN); /* tiles that 32 lanes have pages for */
+    uint32_t turn = 0, phase = 0, ids = 0;
     bool waited = false;
+    struct piece c, next;
+    if (begin < end) {
+        split_piece(t, begin, end, &c);
+        ids = split_pages(p, &c, c.t0);
+    }
     for (uint32_t u = begin; u < end;) {
-        struct piece c;
-        split_piece(p, units, u, end, &c);
-        const int32_t *table = (const int32_t *)p->page_table + (int64_t)c.seq * p->table_stride;
-        int32_t t0 = c.from + (int32_t)(c.tile * TILE), old = c.length - c.rows;
-        uint32_t ids = 0, left = 0;
-        UNROLL_N(1) for (uint32_t j = 0; j < c.count; j++, t0 += TILE)
+        int32_t t0 = c.t0, old = c.length - c.rows;
+        uint32_t more = split_pages(p, &c, t0 + (int32_t)TURNS * TILE), first_ids = 0, left = TURNS;
+        if (u + c.count < end) {
+            split_piece(t, u + c.count, end, &next);
+            first_ids = split_pages(p, &next, next.t0);
+        }
+        UNROLL_N(1) for (uint32_t j = 0; j < c.tiles; j++, t0 += TILE)
         {
             if (left == 0) {
-                int32_t t = t0 + (int32_t)(lane_id() * SPAN);
-                ids = (uint32_t)attention_page(table, t, c.length);
-                left = 32 / (TILE / SPAN);
+                ids = more, left = TURNS;
+                more = split_pages(p, &c, t0 + (int32_t)TURNS * TILE);
             }
             mbarrier_wait(&empty[turn], phase ^ 1);
             unsigned char *stage = stages + turn * STAGE_BYTES;
@@ -161,6 +229,11 @@ DEVICE void split_load(const struct attention_tile_params *p, const uint32_t *un
                 grid_dependency_wait();
                 waited = true;
             }
+            if (j == 0 && u > begin) {
+                if (!waited) grid_dependency_wait();
+                waited = true;
+                split_load_q(p, &c, stage + 2 * KV_BYTES);
+            }
             split_load_rows(p, &c, ids, t0, now, t0 + TILE, stage);
             cp_async_mbarrier_arrive(&full[turn]);
             ids = shuffle_down_u32(FULL_WARP, ids, TILE / SPAN, WARP);
@@ -168,6 +241,7 @@ DEVICE void split_load(const struct attention_tile_params *p, const uint32_t *un
             if (++turn == STAGES) turn = 0, phase ^= 1;
         }
         u += c.count;
+        c = next, ids = first_ids;
     }
     cp_async_wait_all();
 }
@@ -192,8 +266,14 @@ DEVICE void split_query(const struct attention_tile_params *p, const struct piec
     }
 }
 
+DEVICE void split_keep(unsigned char *q_copy, int k, const uint32_t q[4])
+{
+    u32x4 x = {{q[0], q[1], q[2], q[3]}};
+    st16(q_copy + ((uint32_t)k * 32 + lane_id()) * 16, x);
+}
+
 /* 16 tokens from t0, whose rows of K and V begin at ks. */
-DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], int32_t t0, const int32_t begin[2],
+DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], const unsigned char *q_copy, int32_t t0, const int32_t begin[2],
                        const int32_t end[2], const int32_t at[2], const float slope[2], float m[2], float l[2], float o[HD / 8][4])
 {
     const uint32_t lane = lane_id();
@@ -204,9 +284,14 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], in
     UNROLL for (int k = 0; k < HD / 16; k++)
     {
         uint32_t b[4];
+        u32x4 a;
+        if (Q_SHARED)
+            a = ld16(q_copy + (k * 32 + lane) * 16);
+        else
+            UNROLL for (int e = 0; e < 4; e++) a.v[e] = q[k][e];
         ldmatrix_x4(b, k_at + k * 32);
-        mma_bf16(s[0], q[k], b);
-        mma_bf16(s[1], q[k], b + 2);
+        mma_bf16(s[0], a.v, b);
+        mma_bf16(s[1], a.v, b + 2);
     }
     float keep[2];
     UNROLL for (int h = 0; h < 2; h++)
@@ -238,7 +323,7 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], in
     }
     uint32_t a[4];
     UNROLL for (int e = 0; e < 4; e++) a[e] = f32_to_bf16x2(s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]).bits;
-    const unsigned char *v_at = ks + STAGE_BYTES / 2 + lane % 16 * ROW_BYTES + lane / 16 * 16;
+    const unsigned char *v_at = ks + KV_BYTES + lane % 16 * ROW_BYTES + lane / 16 * 16;
     UNROLL for (int d = 0; d < HD / 16; d++)
     {
         uint32_t b[4];
@@ -264,26 +349,57 @@ DEVICE void split_finish(const struct attention_tile_params *p, const struct pie
     st8((bf16 *)p->y + (c->row0 + (int64_t)(f / GROUP)) * p->y_stride + (c->kv_head * GROUP + f % GROUP) * HD + d, r);
 }
 
-/* The pieces of an item that blocks first .. last left. */
-DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last)
+/* The pieces of an item that blocks first .. last left. weights: shared memory for WEIGHTS pieces at a time. */
+DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last,
+                        float *weights)
 {
     const float *partial = (const float *)p->partial;
-    for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
-        uint32_t row = e / (HD / 4), d = e % (HD / 4) * 4;
+    const uint32_t each = rows * (HD / 4), count = last - first + 1;
+    /* Maxima and sums of all pieces first: the results then are independent loads. */
+    float *sums = weights + WEIGHTS * 16 * 2;
+    UNROLL_N(1) for (uint32_t base = 0; base < each; base += CONSUMERS)
+    {
+        uint32_t e = base + thread_x(), row = e / (HD / 4), d = e % (HD / 4) * 4;
         float m = NO_SCORE, l = 0;
         f32x4 o = {{0, 0, 0, 0}};
-        UNROLL_N(4) for (uint32_t b = first; b <= last; b++)
+        UNROLL_N(1) for (uint32_t from = 0; from < count; from += WEIGHTS)
         {
-            const float *from = partial + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD);
-            u32x4 x = ld16(from + row * HD + d);
-            u32x2 ml = ld8(from + 16 * HD + 2 * row);
-            float most = max_f32(m, f32_from_bits(ml.v[0])), keep = exp2_approx(m - most),
-                  add = exp2_approx(f32_from_bits(ml.v[0]) - most);
-            l = fma_f32(l, keep, f32_from_bits(ml.v[1]) * add);
-            UNROLL for (int i = 0; i < 4; i++) o.v[i] = fma_f32(o.v[i], keep, f32_from_bits(x.v[i]) * add);
+            uint32_t n = min_u32(count - from, WEIGHTS);
+            barrier_sync(1, CONSUMERS);
+            for (uint32_t i = thread_x(); i < n * rows; i += CONSUMERS) {
+                uint32_t b = first + from + i / rows, r = i % rows;
+                u32x2 ml = ld8(partial + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD) + 16 * HD + 2 * r);
+                weights[(i / rows * 16 + r) * 2] = f32_from_bits(ml.v[0]);
+                weights[(i / rows * 16 + r) * 2 + 1] = f32_from_bits(ml.v[1]);
+            }
+            barrier_sync(1, CONSUMERS);
+            if (thread_x() < rows) {
+                float most = NO_SCORE, sum = 0;
+                for (uint32_t i = 0; i < n; i++) most = max_f32(most, weights[(i * 16 + thread_x()) * 2]);
+                for (uint32_t i = 0; i < n; i++) {
+                    float *w = weights + (i * 16 + thread_x()) * 2;
+                    w[0] = exp2_approx(w[0] - most);
+                    sum = fma_f32(w[0], w[1], sum);
+                }
+                sums[thread_x() * 2] = most, sums[thread_x() * 2 + 1] = sum;
+            }
+            barrier_sync(1, CONSUMERS);
+            if (e >= each) continue;
+            float most = max_f32(m, sums[row * 2]), keep = exp2_approx(m - most), scale = exp2_approx(sums[row * 2] - most);
+            f32x4 x = {{0, 0, 0, 0}};
+            const float *at = partial + row * HD + d;
+            UNROLL_N(8) for (uint32_t i = 0; i < n; i++)
+            {
+                uint32_t b = first + from + i;
+                u32x4 v = ld16(at + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD));
+                float w = weights[(i * 16 + row) * 2];
+                UNROLL for (int k = 0; k < 4; k++) x.v[k] = fma_f32(f32_from_bits(v.v[k]), w, x.v[k]);
+            }
+            l = fma_f32(l, keep, sums[row * 2 + 1] * scale);
+            UNROLL for (int k = 0; k < 4; k++) o.v[k] = fma_f32(o.v[k], keep, x.v[k] * scale);
             m = most;
         }
-        split_finish(p, c, row, d, o, m, l);
+        if (e < each) split_finish(p, c, row, d, o, m, l);
     }
 }
 
@@ -307,8 +423,8 @@ DEVICE void split_end(const struct attention_tile_params *p, const struct piece 
         if (lane % 4 == 0) sums[(warp_id() * 16 + row) * 2] = m[h], sums[(warp_id() * 16 + row) * 2 + 1] = sum;
     }
     barrier_sync(1, CONSUMERS);
-    const uint32_t first = c->start / per, last = (c->start + c->tiles - 1) / per;
-    const bool whole = WHOLE || c->count == c->tiles;
+    const uint32_t first = c->start / per, last = (c->start + c->units - 1) / per;
+    const bool whole = WHOLE || c->count == c->units;
     float *partial = (float *)p->partial + (size_t)(2 * block_x() + (block_x() == first)) * ATTENTION_PARTIAL(HD);
     for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
         uint32_t row = e / (HD / 4), d = e % (HD / 4) * 4;
@@ -339,19 +455,20 @@ DEVICE void split_end(const struct attention_tile_params *p, const struct piece 
         if (*flag) st_u32(relaxed, gpu, counter, 0);
     }
     barrier_sync(1, CONSUMERS);
-    if (*flag) split_merge(p, c, rows, first, last);
+    if (*flag) split_merge(p, c, rows, first, last, stage);
 }
 
-DEVICE void split_compute(const struct attention_tile_params *p, const uint32_t *units, uint32_t begin, uint32_t end, uint32_t per,
+DEVICE void split_compute(const struct attention_tile_params *p, const struct step *t, uint32_t begin, uint32_t end,
                           unsigned char *stages, mbarrier *full, mbarrier *empty, float *sums, uint32_t *flag)
 {
     const uint32_t lane = lane_id();
+    unsigned char *q_copy = stages + STAGES * STAGE_BYTES + warp_id() * (HD * 32);
     uint32_t turn = 0, phase = 0;
     for (uint32_t u = begin; u < end;) {
         struct piece c;
-        split_piece(p, units, u, end, &c);
+        split_piece(t, u, end, &c);
         uint32_t q[HD / 16][4];
-        int32_t see[2], sight_end[2], at[2], t0 = c.from + (int32_t)(c.tile * TILE + warp_id() * 16);
+        int32_t see[2], sight_end[2], at[2], t0 = c.t0 + (int32_t)(warp_id() * 16);
         float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HD / 8][4];
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -364,14 +481,27 @@ DEVICE void split_compute(const struct attention_tile_params *p, const uint32_t 
         }
         UNROLL for (int d = 0; d < HD / 8; d++)
             UNROLL for (int e = 0; e < 4; e++) o[d][e] = 0;
-        if (u == begin) grid_dependency_wait();
-        split_query(p, &c, q);
-        UNROLL_N(1) for (uint32_t j = 0; j < c.count; j++, t0 += TILE)
+        if (u == begin) {
+            grid_dependency_wait();
+            split_query(p, &c, q);
+            UNROLL for (int k = 0; k < HD / 16 && Q_SHARED; k++) split_keep(q_copy, k, q[k]);
+        }
+        UNROLL_N(1) for (uint32_t j = 0; j < c.tiles; j++, t0 += TILE)
         {
             unsigned char *stage = stages + turn * STAGE_BYTES;
             mbarrier_wait(&full[turn], phase);
-            split_step(stage + warp_id() * 16 * ROW_BYTES, q, t0, see, sight_end, at, slope, m, l, o);
-            if (j + 1 == c.count) split_end(p, &c, per, (float *)stage, sums, flag, m, l, o);
+            if (j == 0 && u > begin)
+                UNROLL for (int k = 0; k < HD / 16; k++)
+                {
+                    uint32_t x[4];
+                    ldmatrix_x4(x, stage + 2 * KV_BYTES + lane % 16 * ROW_BYTES + k * 32 + lane / 16 * 16);
+                    if (Q_SHARED)
+                        split_keep(q_copy, k, x);
+                    else
+                        UNROLL for (int e = 0; e < 4; e++) q[k][e] = x[e];
+                }
+            split_step(stage + warp_id() * 16 * ROW_BYTES, q, q_copy, t0, see, sight_end, at, slope, m, l, o);
+            if (j + 1 == c.tiles) split_end(p, &c, t->per, (float *)stage, sums, flag, m, l, o);
             warp_sync(FULL_WARP);
             if (lane == 0) mbarrier_arrive(&empty[turn]);
             if (++turn == STAGES) turn = 0, phase ^= 1;
@@ -388,16 +518,19 @@ KERNEL(attention_split, struct attention_tile_params, p, THREADS, 1)
     SHARED(uint32_t, warp_sums, THREADS / WARP);
     SHARED(uint32_t, flag, 1);
     unsigned char *stages = dynamic_shared();
-    uint32_t *units = (uint32_t *)(stages + STAGES * STAGE_BYTES);
+    struct step t;
+    t.seqs = p.seqs;
+    t.units = (uint32_t *)(stages + STAGES * STAGE_BYTES + (Q_SHARED ? WARPS * HD * 32 : 0));
+    t.row0 = (int32_t *)(t.units + p.seqs + 1);
+    t.length = t.row0 + p.seqs + 1;
     if (thread_x() == 0) {
         UNROLL for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], 32), mbarrier_init(&empty[i], WARPS);
     }
     grid_dependency_launch();
-    uint32_t all = split_units(&p, units, warp_sums), per = max_u32(ceil_div_u32(all, grid_dim_x()), LEAST);
-    uint32_t begin = min_u32(block_x() * per, all), end = min_u32(begin + per, all);
-    begin = split_round(&p, units, begin, all), end = split_round(&p, units, end, all);
+    split_step_of(&p, &t, warp_sums);
+    uint32_t begin = split_round(&t, min_u32(block_x() * t.per, t.all)), end = split_round(&t, min_u32((block_x() + 1) * t.per, t.all));
     if (warp_id() == WARPS)
-        split_load(&p, units, begin, end, stages, full, empty);
+        split_load(&p, &t, begin, end, stages, full, empty);
     else
-        split_compute(&p, units, begin, end, per, stages, full, empty, sums, flag);
+        split_compute(&p, &t, begin, end, stages, full, empty, sums, flag);
 }

@@ -7,7 +7,7 @@
  *
  *     shared memory: Q[M], then two stages of K[N], V[N]; rows of HD elements and 16 bytes, so that ldmatrix meets no bank twice
  *
- * Constants: those of attention.cuh; M N. */
+ * Constants: those of attention.cuh; M N; FROM_ROWS: sequences of fewer rows are left to another kernel. */
 #include "kernels/cuda/attention.cuh"
 
 #define THREADS (M * 2)
@@ -235,7 +235,7 @@ KERNEL(attention_tile, struct attention_tile_params, p, THREADS, 1)
     for (uint32_t item = block_x();; item += grid_dim_x()) {
         struct tile t;
         uint32_t tile;
-        if (!attention_item(seq_rows, p.seqs, item / KV_HEADS, M, &t.seq, &tile)) break;
+        if (!attention_item(seq_rows, p.seqs, item / KV_HEADS, M, FROM_ROWS, &t.seq, &tile)) break;
         t.kv_head = item % KV_HEADS;
         t.row0 = seq_rows[t.seq];
         t.rows = seq_rows[t.seq + 1] - t.row0;

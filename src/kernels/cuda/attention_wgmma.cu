@@ -10,7 +10,7 @@
  * Keys and values come by cp.async, row by row through the page table; the loading threads see their copies complete and hand them to
  * the matrix unit's proxy.
  *
- * Constants: those of attention.cuh; M (128), N, STAGES. */
+ * Constants: those of attention.cuh; M (128), N, STAGES; FROM_ROWS: sequences of fewer rows are left to another kernel. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
@@ -23,7 +23,7 @@
 #define KV_BYTES (N * HD * 2)
 #define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
 STATIC_ASSERT(M == 128 && (HD == 64 || HD == 128 || HD == 256) && N % 16 == 0 && N % SPAN == 0, "shapes");
-STATIC_ASSERT(PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && CHUNKS <= 128, "pages");
+STATIC_ASSERT(!RELATIVE && PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && CHUNKS <= 128, "pages");
 
 struct tile {
     uint32_t kv_head, first; /* first packed row */
@@ -38,7 +38,7 @@ DEVICE bool wg_tile(const struct attention_tile_params *p, uint32_t item, struct
     uint32_t seq, tile;
     int32_t other;
     const int32_t *seq_rows = (const int32_t *)p->seq_rows;
-    if (!attention_item(seq_rows, p->seqs, item / KV_HEADS, M, &seq, &tile)) return false;
+    if (!attention_item(seq_rows, p->seqs, item / KV_HEADS, M, FROM_ROWS, &seq, &tile)) return false;
     t->kv_head = item % KV_HEADS;
     t->row0 = seq_rows[seq];
     t->rows = seq_rows[seq + 1] - t->row0;
@@ -194,14 +194,13 @@ DEVICE void wg_values(float *o, const uint32_t w[N / 16][4], const unsigned char
 struct rows {
     int32_t begin[2], end[2], at[2]; /* of the thread's two rows */
     float slope[2], m[2], l[2], keep[2];
-    const float *bias[2];
     int32_t all_begin, all_end; /* tokens that every row of the warpgroup sees */
 };
 
 /* Scores of the tokens from t0 to weights, in place; keep: what earlier sums and results are to be multiplied by. */
 DEVICE void wg_softmax(float s[N / 2], int32_t t0, struct rows *r)
 {
-    const bool plain = !(CAP > 0) && !ALIBI && !RELATIVE; /* the scale then goes into the exponent's multiply-add */
+    const bool plain = !(CAP > 0) && !ALIBI; /* the scale then goes into the exponent's multiply-add */
     const float c = plain ? SCALE * LOG2_E : 1.0f;
     if (!plain || t0 < r->all_begin || t0 + N > r->all_end) {
         const uint32_t col = lane_id() % 4 * 2;
@@ -211,7 +210,6 @@ DEVICE void wg_softmax(float s[N / 2], int32_t t0, struct rows *r)
             int32_t token = t0 + i / 4 * 8 + (int32_t)col + i % 2;
             bool seen = token >= r->begin[h] && token < r->end[h];
             if (!plain) s[i] = attention_score(s[i], r->slope[h], token - r->at[h]);
-            if (RELATIVE && seen) s[i] = fma_f32(r->bias[h][token - r->at[h]], LOG2_E, s[i]);
             if (!seen) s[i] = -INF_F32;
         }
     }
@@ -255,8 +253,6 @@ DEVICE void wg_rows(const struct attention_tile_params *p, const struct tile *t,
         if (f >= packed) r->end[h] = 0;
         r->at[h] = t->length - t->rows + i;
         r->m[h] = NO_SCORE, r->l[h] = 0, r->slope[h] = 0;
-        r->bias[h] = (const float *)p->relative;
-        if (RELATIVE) r->bias[h] += (t->kv_head * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1) + RELATIVE - 1;
         if (ALIBI) r->slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
     }
     attention_sight((int32_t)(first / GROUP), t->rows, t->length, &other, &r->all_end);
@@ -389,10 +385,10 @@ KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
     block_sync();
     grid_dependency_wait();
     if (warp_id() < 4) {
-        registers_shrink(40);
+        registers_shrink(80);
         wg_produce(&p, &b, qs, stages);
     } else {
-        registers_grow(232);
+        registers_grow(216);
         wg_consume(&p, &b, qs, stages, order + thread_x());
     }
 }
