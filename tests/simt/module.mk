@@ -72,5 +72,8 @@ TESTS := $$(filter-out $(BUILD)/tests/$(1)/$(2),$$(TESTS))
 endif
 endef
 $(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
+$(eval $(call simt_driver_test,ops,test_moe_cuda,))
 $(eval $(call simt_driver_test,model,test_golden_cuda,))
+$(eval $(call simt_driver_test,engine,test_engine_cuda,))
 $(eval $(call simt_driver_test,api,test_kernels,))
+$(eval $(call simt_driver_test,api,test_bench_op,))

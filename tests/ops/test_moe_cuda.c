@@ -1,0 +1,82 @@
+/* op_moe_route and op_moe_mlp recorded on the stand-in driver, with real programs, graphs and tensor maps: each form of the
+ * routing and of the products, launch by launch and as a graph, against float64 (tests/gpu/gpu_moe.c does the same on a GPU). */
+#include "test.h"
+
+int gpu_moe_main(int argc, char **argv);
+#define main gpu_moe_main
+#include "../gpu/gpu_moe.c"
+#undef main
+#include "../simt/driver/driver.h"
+
+static const char library[] = SIMT_DRIVER_DIR "/libsimt_fast.so";
+
+static void begin(int index)
+{
+    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CUDA, .driver = library, .index = index}, &dev_, &err_), err_);
+    CHECK_OK(jit_open(&(struct jit_options){.nvrtc_path = library}, &jit_, &err_), err_);
+    if (dev_) dev_->jit = jit_;
+    passed_ = failed_ = 0;
+}
+static void end(int cases)
+{
+    CHECK_INT(failed_, 0);
+    CHECK_INT(passed_, cases);
+    if (dev_) device_close(dev_);
+    jit_close(jit_);
+    dev_ = NULL;
+}
+static struct shape shape(int tokens, int max_tokens)
+{
+    return (struct shape){.name = "small", .ffn = 72, .act = OP_ACT_SILU, .max_tokens = max_tokens,
+                          .route = {.tokens = tokens, .experts = 20, .top_k = 4, .hidden = 136, .normalize = true, .accumulate = true, .alpha = 0.5f}};
+}
+
+TEST(few)
+{
+    begin(SIMT_DRIVER_SM90);
+    struct shape a = shape(1, 4), b = shape(19, 0);
+    check(&a, MOE_EVEN);
+    b.bias = true;
+    check(&b, MOE_SKEWED); /* chosen by moe_place */
+    end(2);
+}
+TEST(wgmma)
+{
+    begin(SIMT_DRIVER_SM90);
+    struct shape s = shape(300, 310); /* moe_route, moe_spread */
+    check(&s, MOE_SKEWED);
+    end(1);
+}
+TEST(tiles)
+{
+    begin(SIMT_DRIVER_SM80);
+    struct shape a = shape(100, 0), b = shape(5, 0);
+    check(&a, MOE_SKEWED); /* moe_pick, moe_place */
+    b.deterministic = true;
+    check(&b, MOE_ONE);
+    end(2);
+}
+
+/* Weights at uneven distances, and a product without its route, are refused in words. */
+TEST(refused)
+{
+    begin(SIMT_DRIVER_SM80);
+    struct shape s = shape(2, 0);
+    struct stack k = {0};
+    stack_weights(&k, 1, 20, 136, 72);
+    k.layer[0].experts[1][7].data = (char *)k.layer[0].experts[1][7].data + 256;
+    CHECK(!stack_open(&k, &s));
+    CHECK(strstr(err_.message, "constant distance") != NULL);
+    struct op_moe_mlp mlp = {.experts = 20, .top_k = 4, .gate = k.layer[0].experts[0], .up = k.layer[0].experts[1], .down = k.layer[0].experts[2],
+                             .ids = program_buffer(k.program, "ids", 32), .weights = program_buffer(k.program, "weights", 32),
+                             .x = {program_buffer(k.program, "x", 544), DTYPE_BF16, EXTENT_ROWS, 136, 136, 0}};
+    mlp.y = mlp.x, mlp.y.buffer = program_buffer(k.program, "y", 544);
+    CHECK(op_moe_mlp(k.program, &mlp, &err_) == ROSE_INTERNAL);
+    CHECK(strstr(err_.message, "no op_moe_route") != NULL);
+    stack_close(&k);
+    stack_drop_weights(&k, 20, 136, 72);
+    failed_ = 0; /* what was refused */
+    end(0);
+}
+
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(refused))
