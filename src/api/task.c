@@ -327,7 +327,7 @@ static enum rose_status embed_wish(const struct rose_engine *e, const struct ros
     int32_t size = w->per_token ? e->model->config.hidden : h->embedding;
     if (r->dimensions < 0 || r->dimensions > size) return status_set(err, ROSE_INVALID, "dimensions must lie between 1 and %d, found %d", size, r->dimensions);
     w->dimensions = r->dimensions;
-    w->normalize = r->normalize == ROSE_DEFAULT ? h->normalize : r->normalize == ROSE_ON;
+    w->normalize = r->normalize == ROSE_DEFAULT ? h->normalize && !w->per_token : r->normalize == ROSE_ON; /* rows of tokens stay as they are */
     w->cls = (int32_t)tokenizer_facts(e->text.tokenizer)->cls;
     return ROSE_OK;
 }

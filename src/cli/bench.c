@@ -7,10 +7,12 @@
 #include <time.h>
 
 #include "base/json.h"
+#include "cli/bench_texts.h"
 #include "cli/commands.h"
 
 static struct {
     int64_t prompt, gen, batch, repeat;
+    const char *texts;
     bool json, profile;
 } o;
 
@@ -22,6 +24,7 @@ static const struct option options[] = {
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
     {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of the last round went, by kind of launch", &o.profile},
     {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone", &cli_common.dummy_weights},
+    {"texts", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "models that embed or classify: texts of this file, a line each", &o.texts},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     CLI_COMMON_OPTIONS,
 };
@@ -150,6 +153,12 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
     struct round rounds[1000], warm;
     uint64_t state = 42;
     rose_engine_info(e->engine, &info);
+    if (!(info.tasks & ROSE_CAN_GENERATE)) {
+        struct bench_texts t = {o.prompt, o.batch, o.repeat, o.texts, o.json};
+        enum rose_status s = bench_texts_run(e->device, e->engine, &t, o.profile, err);
+        if (s == ROSE_OK && o.profile) print_profile(e->device, o.json ? stderr : stdout);
+        return s;
+    }
     int32_t *ids = malloc((size_t)o.prompt * sizeof *ids);
     if (!ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     enum rose_status s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
@@ -171,10 +180,13 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     if (cli_bench_is_url(argc, argv)) return cli_bench_url(self, argc, argv);
     if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
-    cli_common.sequences = o.batch;
-    if (!cli_common.context) cli_common.context = o.prompt + o.gen + 1;
     struct cli_engine e;
-    enum rose_status s = cli_open(words[0], false, &e, &err);
+    enum rose_status s;
+    cli_common.sequences = o.batch;
+    bool encoder = o.texts != NULL;
+    if (encoder) cli_common.sequences = 256;
+    else if (!cli_common.context) cli_common.context = o.prompt + o.gen + 1;
+    s = cli_open(words[0], false, &e, &err);
     if (s == ROSE_OK) s = measure(&e, &err);
     status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
     cli_close(&e);

@@ -21,7 +21,7 @@ extern const size_t cli_commands_count;
 
 /* Options of every command that opens an engine. */
 struct cli_common {
-    const char *device, *isa, *kv, *log, *chat_template, *packed_cache;
+    const char *device, *isa, *kv, *log, *chat_template, *packed_cache, *task;
     int64_t threads, context, kv_bytes, sequences, step_tokens;
     bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
 };

@@ -21,6 +21,8 @@ CLI_DECLARE(completion);
 bool cli_pull_offer(const char *model);
 CLI_DECLARE(serve);
 CLI_DECLARE(batch);
+CLI_DECLARE(embed);
+CLI_DECLARE(score);
 /* rose bench --url: its options are others. */
 CLI_DECLARE(bench_url);
 bool cli_bench_is_url(int argc, char **argv);
@@ -81,6 +83,19 @@ size_t cli_render_options(const struct option **options);
      "GET /v1/models, /health, /metrics, /version, and the page at /. A peer that closes its side counts as gone.\nSIGTERM: no new requests, "      \
      "those under way may end; a second one stops at once.\n",                                                                                      \
      cli_serve, cli_serve_options}
+
+#define CLI_EMBED_COMMAND                                                                                                                            \
+    {"embed", "MODEL [FILE]", "Texts of a file to vectors.",                                                                                         \
+     "A line a text, or JSON: a string, or an object with \"text\". Without a file, or with -, from standard input.\nA line an answer: "               \
+     "{\"index\", \"embedding\"}. With --output the same command goes on where an earlier one ended.\n",                                            \
+     cli_embed, cli_embed_options}
+
+#define CLI_SCORE_COMMAND                                                                                                                            \
+    {"score", "MODEL [FILE]", "Relevance of documents, or labels of texts.",                                                                         \
+     "Rerankers: a line is {\"query\", \"document\"} or query TAB document -> {\"index\", \"score\"}; {\"query\",\n\"documents\": [...]} -> "        \
+     "{\"index\", \"results\": [{\"index\", \"score\"}]}, best first; with --query every line is a document.\nClassifiers: a line is a text or "     \
+     "{\"text\", \"pair\"} -> {\"index\", \"label\", \"probs\"}; of tokens {\"index\", \"tokens\"}.\n",                                               \
+     cli_score, cli_score_options}
 
 #define CLI_BATCH_COMMAND                                                                                                                            \
     {"batch", "MODEL IN.jsonl OUT.jsonl", "A file of requests in OpenAI's batch format.",                                                            \

@@ -1,0 +1,253 @@
+/* rose score: pairs to relevance, documents to a ranking, texts to labels, by what the model is. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/texts.h"
+
+static struct {
+    const char *query, *instruction, *truncate;
+    int64_t top;
+    bool raw;
+} o;
+
+static const struct option options[] = {
+    {"query", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "every line is a document to score against it", &o.query},
+    {"instruction", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "what is looked for, for rerankers whose template says it", &o.instruction},
+    {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},
+    {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error", &o.truncate},
+    {"top", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "of a line's documents only the N best; 0: all", &o.top},
+    CLI_COMMON_OPTIONS,
+};
+
+size_t cli_score_options(const struct option **out)
+{
+    *out = options;
+    return ROSE_COUNT(options);
+}
+
+/* One text or pair. A line with a list of documents makes several. */
+struct item {
+    struct str first, second;
+    bool paired;
+    size_t line, place, of; /* of: documents of the line, 0: no list */
+};
+
+struct score {
+    struct rose_engine *engine;
+    struct rose_model_info info;
+    bool scores;
+    struct texts_lines lines;
+    struct arena arena;
+    struct item *items;
+    size_t count, room;
+    float *values; /* [count], of lists */
+};
+
+static enum rose_status add(struct score *s, struct item item, struct rose_error *err)
+{
+    if (s->count == s->room) {
+        size_t room = s->room ? s->room * 2 : 1024;
+        struct item *more = realloc(s->items, room * sizeof *more);
+        if (!more) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        s->items = more;
+        s->room = room;
+    }
+    s->items[s->count++] = item;
+    return ROSE_OK;
+}
+
+static struct str text_of(const struct json *j, const char *const *keys, bool *found)
+{
+    for (; *keys; keys++)
+        if (json_is(json_get(j, *keys), JSON_STRING)) return *found = true, json_get(j, *keys)->string;
+    *found = false;
+    return (struct str){"", 0};
+}
+
+static enum rose_status add_json(struct score *s, size_t line, const struct json *j, struct rose_error *err)
+{
+    static const char *const firsts[] = {"query", "text", "text_1", NULL}, *const seconds[] = {"document", "pair", "text_2", NULL};
+    bool has_first, has_second;
+    struct str first = text_of(j, firsts, &has_first), second = text_of(j, seconds, &has_second);
+    const struct json *list = json_get(j, "documents");
+    if (!has_first && o.query) first = str_of(o.query), has_first = true;
+    if (!has_first) return status_set(err, ROSE_INVALID, "line %zu: an object wants \"query\" and \"document\" or \"documents\", or \"text\"", line + 1);
+    if (!json_is(list, JSON_ARRAY)) return add(s, (struct item){first, second, has_second, line, 0, 0}, err);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct json *d = &list->items[i], *text = json_is(d, JSON_OBJECT) ? json_get(d, "text") : d;
+        if (!json_is(text, JSON_STRING)) return status_set(err, ROSE_INVALID, "line %zu: \"documents\"[%u] is no text", line + 1, i);
+        ROSE_TRY(add(s, (struct item){first, text->string, true, line, i, list->count}, err));
+    }
+    return ROSE_OK;
+}
+
+/* A line: JSON; or "query TAB document" where pairs are scored; or a text. */
+static enum rose_status add_line(struct score *s, size_t line, struct rose_error *err)
+{
+    struct str text = s->lines.line[line];
+    if (text.n && (text.p[0] == '{' || text.p[0] == '"')) {
+        const struct json *j;
+        struct rose_error bad = {0};
+        enum rose_status status = json_parse(&s->arena, NULL, text, &j, &bad);
+        if (status != ROSE_OK && text.p[0] == '{') return status_set(err, ROSE_INVALID, "line %zu begins like JSON and is none: %s", line + 1, bad.message);
+        if (status == ROSE_OK && json_is(j, JSON_OBJECT)) return add_json(s, line, j, err);
+        if (status == ROSE_OK && json_is(j, JSON_STRING)) text = j->string;
+    }
+    if (o.query) return add(s, (struct item){str_of(o.query), text, true, line, 0, 0}, err);
+    const char *tab = text.n ? memchr(text.p, '\t', text.n) : NULL;
+    if (!s->scores || !tab) return add(s, (struct item){text, {"", 0}, false, line, 0, 0}, err);
+    size_t n = (size_t)(tab - text.p);
+    return add(s, (struct item){{text.p, n}, {tab + 1, text.n - n - 1}, true, line, 0, 0}, err);
+}
+
+static enum rose_status request(void *arg, size_t i, struct rose_request *r, struct rose_error *err)
+{
+    const struct score *s = arg;
+    const struct item *it = &s->items[i];
+    if (s->scores && !it->paired) return status_set(err, ROSE_INVALID, "this model scores pairs: write {\"query\": …, \"document\": …}, or query TAB document, or give --query");
+    r->task = s->scores ? ROSE_TASK_SCORE : ROSE_TASK_CLASSIFY;
+    r->prompt = it->first.p;
+    r->prompt_bytes = it->first.n;
+    r->pair = it->paired ? it->second.p : NULL;
+    r->pair_bytes = it->second.n;
+    r->instruction = o.instruction;
+    r->activation = o.raw ? ROSE_OFF : ROSE_DEFAULT;
+    r->truncate = !strcmp(o.truncate, "left") ? ROSE_TRUNCATE_LEFT : !strcmp(o.truncate, "right") ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
+    return ROSE_OK;
+}
+
+static int best(const float *v, int n)
+{
+    int k = 0;
+    for (int i = 1; i < n; i++)
+        if (v[i] > v[k]) k = i;
+    return k;
+}
+
+static void add_values(struct strbuf *out, const float *v, int n)
+{
+    strbuf_addc(out, '[');
+    for (int i = 0; i < n; i++) strbuf_printf(out, "%s%.9g", i ? "," : "", (double)v[i]);
+    strbuf_addc(out, ']');
+}
+
+static void add_tokens(const struct score *s, const struct rose_event *e, struct strbuf *out)
+{
+    strbuf_adds(out, "\"tokens\":[");
+    for (int t = 0; t < e->rows; t++) {
+        const float *v = e->values + (size_t)t * (size_t)e->cols;
+        int k = best(v, e->cols);
+        size_t n;
+        const char *text = rose_token_text(s->engine, e->value_ids[t], &n);
+        strbuf_printf(out, "%s{\"id\":%d,\"token\":", t ? "," : "", e->value_ids[t]);
+        json_add_str(out, (struct str){text ? text : "", n});
+        strbuf_adds(out, ",\"label\":");
+        json_add_str(out, str_of(s->info.labels[k]));
+        strbuf_printf(out, ",\"score\":%.9g}", (double)v[k]);
+    }
+    strbuf_adds(out, "]}\n");
+}
+
+static enum rose_status answer(void *arg, size_t i, const struct rose_event *e, struct strbuf *out, struct rose_error *err)
+{
+    struct score *s = arg;
+    const struct item *it = &s->items[i];
+    (void)err;
+    if (it->of) {
+        s->values[i] = e->values[0];
+        return ROSE_OK;
+    }
+    strbuf_printf(out, "{\"index\":%zu,", it->line);
+    if (s->scores) {
+        strbuf_printf(out, "\"score\":%.9g}\n", (double)e->values[0]);
+    } else if (s->info.tasks & ROSE_CAN_CLASSIFY_TOKENS) {
+        add_tokens(s, e, out);
+    } else {
+        strbuf_adds(out, "\"label\":");
+        json_add_str(out, str_of(s->info.labels[best(e->values, e->cols)]));
+        strbuf_adds(out, ",\"probs\":");
+        add_values(out, e->values, e->cols);
+        strbuf_adds(out, "}\n");
+    }
+    return ROSE_OK;
+}
+
+static const float *sorted_values;
+static int by_score(const void *a, const void *b)
+{
+    float x = sorted_values[*(const size_t *)a], y = sorted_values[*(const size_t *)b];
+    if (x != y) return x < y ? 1 : -1;
+    return *(const size_t *)a < *(const size_t *)b ? -1 : 1;
+}
+
+/* The documents of a line, best first, when its last one has been answered. */
+static bool emit_list(struct score *s, size_t last)
+{
+    const struct item *it = &s->items[last];
+    size_t *order = malloc(it->of * sizeof *order), shown = o.top && (size_t)o.top < it->of ? (size_t)o.top : it->of;
+    struct strbuf out = {0};
+    if (!order) return false;
+    for (size_t k = 0; k < it->of; k++) order[k] = k;
+    sorted_values = s->values + last + 1 - it->of;
+    qsort(order, it->of, sizeof *order, by_score);
+    strbuf_printf(&out, "{\"index\":%zu,\"results\":[", it->line);
+    for (size_t k = 0; k < shown; k++) strbuf_printf(&out, "%s{\"index\":%zu,\"score\":%.9g}", k ? "," : "", order[k], (double)sorted_values[order[k]]);
+    strbuf_adds(&out, "]}\n");
+    bool good = !out.failed && fwrite(out.p, 1, out.n, stdout) == out.n;
+    strbuf_free(&out);
+    free(order);
+    return good;
+}
+
+static bool emit(void *arg, size_t i, struct str out)
+{
+    struct score *s = arg;
+    const struct item *it = &s->items[i];
+    if (it->of) return it->place + 1 < it->of || emit_list(s, i);
+    return fwrite(out.p, 1, out.n, stdout) == out.n;
+}
+
+static enum rose_status run(struct score *s, bool *interrupted, struct rose_error *err)
+{
+    rose_engine_info(s->engine, &s->info);
+    if (!(s->info.tasks & (ROSE_CAN_SCORE | ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS)))
+        return status_set(err, ROSE_UNSUPPORTED, "%s neither scores nor classifies%s", s->info.name, s->info.tasks & ROSE_CAN_EMBED ? ": it embeds (rose embed)" : "");
+    s->scores = s->info.tasks & ROSE_CAN_SCORE;
+    for (size_t i = 0; i < s->lines.count; i++) ROSE_TRY(add_line(s, i, err));
+    if (!(s->values = calloc(s->count + 1, sizeof *s->values))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    struct texts_job job = {s->engine, 0, s->count, "scoring", s, request, answer, emit};
+    enum rose_status status = texts_run(&job, interrupted, err);
+    if (status == ROSE_OK && fflush(stdout)) status = status_set(err, ROSE_IO, "the output cannot be written");
+    return status;
+}
+
+int cli_score(const struct cli_command *self, int argc, char **argv)
+{
+    const char *words[2];
+    int count, status;
+    bool interrupted = false;
+    struct rose_error err = {0};
+    struct score s = {0};
+    struct cli_engine engine;
+    if (!cli_parse(self, argc, argv, words, 2, &count, &status)) return status;
+    if (!count) return cli_usage(self, "no MODEL is named");
+    cli_common.sequences = 256;
+    cli_common.task = "score";
+    arena_init(&s.arena, 0);
+    enum rose_status st = texts_read(count > 1 ? words[1] : "-", &s.lines, &err);
+    if (st != ROSE_OK) return cli_error(st, &err);
+    st = cli_open(words[0], false, &engine, &err);
+    s.engine = engine.engine;
+    if (st == ROSE_OK) st = run(&s, &interrupted, &err);
+    status = st == ROSE_OK ? (interrupted ? CLI_FAILED : CLI_OK) : cli_error(st, &err);
+    cli_close(&engine);
+    texts_free(&s.lines);
+    arena_free(&s.arena);
+    free(s.items);
+    free(s.values);
+    return status;
+}

@@ -1,0 +1,136 @@
+#define _GNU_SOURCE
+#include "cli/texts.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { WINDOW = 4096 }; /* texts under way */
+
+static volatile sig_atomic_t interrupts;
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupts++;
+}
+
+struct run {
+    const struct texts_job *job;
+    struct strbuf slot[WINDOW]; /* answers that wait for their turn; text i in slot i % WINDOW */
+    bool ready[WINDOW];
+    size_t submitted, emitted, under_way;
+    bool failed; /* nothing more is submitted */
+    struct rose_error *err;
+    enum rose_status status;
+};
+
+static void fail(struct run *r, enum rose_status s)
+{
+    if (r->status == ROSE_OK) r->status = s;
+    r->failed = true;
+}
+
+static void submit_some(struct run *r)
+{
+    const struct texts_job *j = r->job;
+    while (!r->failed && !interrupts && r->submitted < j->count && r->submitted - r->emitted < WINDOW) {
+        struct rose_request request;
+        struct rose_error err = {0};
+        uint64_t id;
+        rose_request_init(&request);
+        enum rose_status s = j->request(j->arg, r->submitted, &request, &err);
+        request.user = r->submitted;
+        request.group = 1;
+        if (s == ROSE_OK) s = rose_submit(j->engine, &request, &id, &err);
+        if (s == ROSE_BUSY && r->under_way) return;
+        if (s != ROSE_OK) {
+            s = status_set(r->err, s, "line %zu: %s", r->submitted + 1, err.message);
+            fail(r, s);
+            return;
+        }
+        r->submitted++;
+        r->under_way++;
+    }
+}
+
+static void take(struct run *r, const struct rose_event *e)
+{
+    size_t i = (size_t)e->user;
+    if (e->kind != ROSE_EVENT_FINAL) return;
+    r->under_way--;
+    if (r->failed && i >= r->submitted) return;
+    if (e->finish != ROSE_FINISH_STOP) {
+        fail(r, status_set(r->err, e->status ? e->status : ROSE_CANCELLED, "line %zu: %s", i + 1, e->message ? e->message : "cancelled"));
+        return;
+    }
+    struct strbuf *slot = &r->slot[i % WINDOW];
+    slot->n = 0;
+    enum rose_status s = r->job->answer(r->job->arg, i, e, slot, r->err);
+    if (s == ROSE_OK && slot->failed) s = status_set(r->err, ROSE_NO_MEMORY, "out of memory");
+    if (s != ROSE_OK) fail(r, s);
+    else r->ready[i % WINDOW] = true;
+}
+
+static void emit_ready(struct run *r)
+{
+    while (r->emitted < r->submitted && r->ready[r->emitted % WINDOW]) {
+        r->ready[r->emitted % WINDOW] = false;
+        if (!r->job->emit(r->job->arg, r->emitted, strbuf_str(&r->slot[r->emitted % WINDOW]))) {
+            fail(r, status_set(r->err, ROSE_IO, "the output cannot be written"));
+            return;
+        }
+        r->emitted++;
+    }
+}
+
+enum rose_status texts_run(const struct texts_job *job, bool *interrupted, struct rose_error *err)
+{
+    struct run *r = calloc(1, sizeof *r);
+    if (!r) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    *r = (struct run){.job = job, .submitted = job->first, .emitted = job->first, .err = err};
+    struct sigaction act = {.sa_handler = on_interrupt}, before;
+    struct rose_event events[64];
+    struct cli_progress progress;
+    cli_progress_begin(&progress);
+    interrupts = 0;
+    sigaction(SIGINT, &act, &before);
+    for (submit_some(r); r->under_way; submit_some(r)) {
+        size_t n = rose_events(job->engine, events, ROSE_COUNT(events), 200);
+        for (size_t i = 0; i < n; i++) take(r, &events[i]);
+        if (!r->failed || r->status != ROSE_IO) emit_ready(r);
+        cli_progress_show(&progress, job->what, r->emitted, job->count);
+    }
+    sigaction(SIGINT, &before, NULL);
+    cli_progress_end(&progress);
+    for (size_t i = 0; i < WINDOW; i++) strbuf_free(&r->slot[i]);
+    *interrupted = interrupts != 0;
+    enum rose_status s = r->status;
+    free(r);
+    return s;
+}
+
+enum rose_status texts_read(const char *path, struct texts_lines *out, struct rose_error *err)
+{
+    *out = (struct texts_lines){0};
+    ROSE_TRY(cli_read(path, (size_t)1 << 32, &out->all, err));
+    const char *p = out->all.p, *end = p + out->all.n;
+    for (const char *q = p; q < end; q++) out->count += *q == '\n';
+    if (out->all.n && end[-1] != '\n') out->count++;
+    out->line = calloc(out->count + 1, sizeof *out->line);
+    if (!out->line) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < out->count; i++) {
+        const char *q = memchr(p, '\n', (size_t)(end - p));
+        if (!q) q = end;
+        size_t n = (size_t)(q - p);
+        out->line[i] = (struct str){p, n && p[n - 1] == '\r' ? n - 1 : n};
+        p = q + 1;
+    }
+    return ROSE_OK;
+}
+
+void texts_free(struct texts_lines *lines)
+{
+    strbuf_free(&lines->all);
+    free(lines->line);
+    *lines = (struct texts_lines){0};
+}

@@ -1,0 +1,32 @@
+/* Many texts through one engine: a window of requests under way, answers taken in the order of the texts. */
+#ifndef ROSE_CLI_TEXTS_H
+#define ROSE_CLI_TEXTS_H
+
+#include "cli/cli.h"
+
+struct texts_job {
+    struct rose_engine *engine;
+    size_t first, count; /* texts [first, count) are asked for; those before are there already */
+    const char *what;    /* of the progress line: "embedding" */
+    void *arg;
+    /* Fill the request of text i (its memory may go when the call of rose_submit is over). */
+    enum rose_status (*request)(void *arg, size_t i, struct rose_request *request, struct rose_error *err);
+    /* The answer to text i, in any order: format or store it. */
+    enum rose_status (*answer)(void *arg, size_t i, const struct rose_event *event, struct strbuf *out, struct rose_error *err);
+    /* In order: what answer wrote for text i. false: nobody listens any more. */
+    bool (*emit)(void *arg, size_t i, struct str out);
+};
+
+/* Runs all; on an error the texts before the failed one have been emitted. Ctrl-C ends it likewise, *interrupted tells. */
+enum rose_status texts_run(const struct texts_job *job, bool *interrupted, struct rose_error *err);
+
+/* Lines of a file or of standard input ("-"), without their ends; empty lines count. */
+struct texts_lines {
+    struct strbuf all;
+    struct str *line;
+    size_t count;
+};
+enum rose_status texts_read(const char *path, struct texts_lines *out, struct rose_error *err);
+void texts_free(struct texts_lines *lines);
+
+#endif
