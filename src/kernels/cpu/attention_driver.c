@@ -611,17 +611,60 @@ static int64_t items_of(struct walk *w, const struct worker *worker)
     }
 }
 
+enum { ATTENTION_OWN_GRAIN = 2 }; /* rows: the products' grain (matmul.c) */
+
 /* Items one by one. Backwards: the last tiles of a prefill see the most tokens. */
 struct queue {
     const struct walk *w;
     struct worker *worker;
-    int64_t total, base; /* items; items of the sequences before seq */
+    int64_t total, base; /* items; items of the sequences before seq (owned: of its own items, how many are taken) */
     int32_t seq;
+    bool owned;
 };
+
+/* A batch of decode rows of like lengths: seven eighths of the items of its own rows (as the products before and behind share them) are a
+ * worker's at once, so that queries, results and the newest keys stay in its core's cache; the rest goes to who comes first. */
+static bool owned_wanted(const struct walk *w, int64_t total, const struct worker *worker)
+{
+    int64_t units = (int64_t)w->p->kv_heads * w->parts, sum = 0, most = 0;
+    if (worker->count == 1 || w->seqs < 4 * worker->count || total != w->seqs * units || w->p->bidirectional) return false;
+    if (w->seq_rows[w->seqs] != w->seqs) return false; /* not one row each */
+    for (int32_t s = 0; s < w->seqs; s++) {
+        sum += w->seq_length[s];
+        most = ROSE_MAX(most, w->seq_length[s]);
+    }
+    return most * w->seqs <= 2 * sum;
+}
+
+static void owned_range(const struct walk *w, const struct worker *worker, int index, int64_t *begin, int64_t *fixed, int64_t *end)
+{
+    size_t from, to;
+    struct worker of = *worker;
+    of.index = index;
+    worker_range(&of, (size_t)w->seqs, ATTENTION_OWN_GRAIN, &from, &to);
+    int64_t units = (int64_t)w->p->kv_heads * w->parts;
+    *begin = (int64_t)from * units, *end = (int64_t)to * units;
+    *fixed = *end - (*end - *begin) / 8;
+}
+
+static bool owned_take(struct queue *q, struct item *it)
+{
+    int64_t units = (int64_t)q->w->p->kv_heads * q->w->parts, begin, fixed, end, u = -1;
+    size_t at, unused, count = (size_t)q->worker->count, rest = ((size_t)q->total / count + (size_t)units * ATTENTION_OWN_GRAIN) / 8 + 1;
+    owned_range(q->w, q->worker, q->worker->index, &begin, &fixed, &end);
+    if (begin + q->base < fixed) u = begin + q->base++;
+    while (u < 0 && worker_next(q->worker, rest * count, 1, &at, &unused)) {
+        owned_range(q->w, q->worker, (int)(at % count), &begin, &fixed, &end);
+        if (fixed + (int64_t)(at / count) < end) u = fixed + (int64_t)(at / count);
+    }
+    if (u >= 0) *it = item_of(q->w, (int32_t)(u / units), u % units);
+    return u >= 0;
+}
 
 static bool queue_take(struct queue *q, struct item *it)
 {
     size_t begin, end;
+    if (q->owned) return owned_take(q, it);
     if (!worker_next(q->worker, (size_t)q->total, 1, &begin, &end)) return false;
     int64_t u = q->total - 1 - (int64_t)begin;
     while (u < q->base) q->base -= seq_tiles(q->w, --q->seq) * q->w->p->kv_heads * q->w->parts;
@@ -640,7 +683,8 @@ void attention_driver_run(const struct attention_kernels *kernels, const struct 
         split_run(&w, &split, worker);
         return;
     }
-    struct queue queue = {&w, worker, total, total, w.seqs};
+    bool owned = owned_wanted(&w, total, worker);
+    struct queue queue = {&w, worker, total, owned ? 0 : total, w.seqs, owned};
     struct item it, next;
     for (bool more = queue_take(&queue, &it); more; it = next) {
         bool ahead = it.rows * it.heads <= ATTENTION_DIRECT_ROWS;

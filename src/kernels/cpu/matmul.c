@@ -15,8 +15,9 @@ enum { TOGETHER = 4 };
 /* From this many rows a worker on, workers share the rows of a product and not the weights: x and y then stay in their core's
  * cache, nothing is waited for, and a row's arithmetic costs the same. Every worker reads all weights, so the rows must last as
  * long as that takes: bytes of a block (16 x 32 weights) against rows, at 10 GB/s a core. Two workers on cores without a common
- * cache: 32 rows of SmolLM2 in 14 ms instead of 21 (docs/facts.md). A bf16 panel is decoded once a worker, so it wants more. */
-enum { OWN_BLOCK_BYTES = 48, AMX_OWN_ROWS = 256 };
+ * cache: 32 rows of SmolLM2 in 15 ms instead of 21 (docs/facts.md). Few workers have more of the memory each and take half as many rows. A
+ * bf16 panel is decoded once a worker, so it wants more. */
+enum { OWN_ROWS_LEAST = 8, OWN_BLOCK_BYTES = 48, OWN_FEW = 4, AMX_OWN_ROWS = 256 };
 
 const struct matmul_kernels *matmul_kernels(void)
 {
@@ -268,9 +269,10 @@ static void run_amx(struct run *r, struct worker *w)
 static bool own_rows(const struct run *r, const struct worker *w, int32_t *from, int32_t *to)
 {
     const struct cpu_format *f = r->p->part[0].weight.format;
-    size_t begin, end, least = ROSE_MAX((size_t)8, (size_t)f->code_bytes / OWN_BLOCK_BYTES);
+    size_t begin, end, least = ROSE_MAX((size_t)OWN_ROWS_LEAST, (size_t)f->code_bytes / OWN_BLOCK_BYTES);
+    if (w->count <= OWN_FEW) least /= 2;
     if (w->count == 1 || (size_t)r->rows < least * (size_t)w->count) return false;
-    worker_range(w, (size_t)r->rows, MATMUL_TILE / 4, &begin, &end);
+    worker_range(w, (size_t)r->rows, 2, &begin, &end);
     *from = (int32_t)begin, *to = (int32_t)end;
     return true;
 }
