@@ -38,7 +38,7 @@ $(BUILD)/bench/gpu_ops: bench/gpu_ops.c bench/gpu_ops_table.c bench/gpu_ops.h $(
 
 # What bench/gpu.sh runs on a machine that has a GPU and NVRTC but perhaps no compiler.
 .PHONY: gpu-programs
-gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample $(BUILD)/tests/gpu/gpu_moe
+gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/tests/gpu/gpu_matmul $(BUILD)/bench/gpu_matmul $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample $(BUILD)/tests/gpu/gpu_moe
 
 # The stand-in for libcuda and libnvrtc (tests/simt/driver/driver.h): any test may name it as its driver. Built without
 # sanitizers: it switches stacks, and its kernels know nothing of them.
@@ -73,6 +73,7 @@ endif
 endef
 $(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
 $(eval $(call simt_driver_test,ops,test_moe_cuda,))
+$(eval $(call simt_driver_test,ops,test_matmul_cuda,))
 $(eval $(call simt_driver_test,model,test_golden_cuda,))
 $(eval $(call simt_driver_test,engine,test_engine_cuda,))
 $(eval $(call simt_driver_test,api,test_kernels,))
