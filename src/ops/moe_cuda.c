@@ -2,7 +2,7 @@
 
 #include "base/status.h"
 
-enum { PER_WARP = 4, ROUTE_THREADS = 512 };
+enum { ROUTE_THREADS = 512 };
 
 static enum rose_status check(const struct moe_cuda_shape *s, struct rose_error *err)
 {
@@ -83,20 +83,22 @@ static void plan_many(const struct moe_cuda_shape *s, const struct device_info *
                       struct moe_cuda_dispatch *out)
 {
     struct plan *route = &out->launch[0], *copy = &out->launch[1];
+    /* A warp's tokens follow each other; more blocks make the last one's scan longer. */
+    int per_warp = s->tokens <= 1024 ? 1 : s->tokens <= 4096 ? 2 : 4;
     out->form = MOE_CUDA_TWO;
-    out->block_tokens = ROUTE_THREADS / 32 * PER_WARP;
+    out->block_tokens = ROUTE_THREADS / 32 * per_warp;
     out->slices = 1;
     out->launches = 2;
     *route = (struct plan){.kernel = "moe_route", .rows = s->tokens, .times = 1, .per = out->block_tokens};
     router_constants(route, s);
     plan_int(route, "THREADS", ROUTE_THREADS);
-    plan_int(route, "PER_WARP", PER_WARP);
+    plan_int(route, "PER_WARP", per_warp);
     route->block = ROUTE_THREADS;
     double blocks = plan_grid(route, s->tokens),
            segments = ROSE_MAX(1, ROUTE_THREADS / ((s->experts + 31) / 32 * 32));
     route->bytes = (double)s->tokens * (4.0 * s->experts + 12.0 * s->top_k) + 12.0 * blocks * s->experts;
     /* The last block's scan: two passes, eight loads of 0.35 us each at a time. */
-    plan_stream(route, d, PER_WARP * route_us(s) + 2 * 0.35 * blocks / segments / 8 + 1.0);
+    plan_stream(route, d, per_warp * route_us(s) + 2 * 0.35 * blocks / segments / 8 + 1.0);
     *copy = (struct plan){.kernel = "moe_copy", .rows = s->tokens, .times = 1, .per = 1};
     int threads = threads_of(s->hidden / 8);
     plan_int(copy, "EXPERTS", s->experts);

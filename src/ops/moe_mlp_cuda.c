@@ -277,14 +277,15 @@ static enum rose_status record_many(struct program *program, const struct op_moe
 {
     struct places at = make_places(program, s);
     size_t blocks = ((size_t)s->max_tokens + (size_t)plan->block_tokens - 1) / (size_t)plan->block_tokens;
-    program_buffer_id base = program_buffer(program, "moe_block_base", blocks * (size_t)s->experts * 4);
+    program_buffer_id base = program_buffer(program, "moe_block_base", blocks * (size_t)s->experts * 4),
+                      rank = program_buffer(program, "moe_rank", (size_t)s->max_tokens * (size_t)s->top_k * 4);
     struct moe_dispatch_params r = {.bias = op->selection_bias, .logits_stride = op->logits.stride};
     struct program_launch l = {.name = "moe_route", .layer = op->layer, .params = &r, .params_bytes = sizeof r};
     ROSE_TRY(plan_record(&plan->launch[0], program, op->logits.rows, offsetof(struct moe_dispatch_params, tokens), &l, err));
     value_use(&l, &op->logits, PROGRAM_READ, offsetof(struct moe_dispatch_params, logits));
     program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, ids));
     program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, weights));
-    program_use(&l, at.position, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, position));
+    program_use(&l, rank, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, position));
     program_use(&l, at.counts, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, counts));
     program_use(&l, at.offsets, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, offsets));
     program_use(&l, base, PROGRAM_WRITE, offsetof(struct moe_dispatch_params, block_base));
@@ -295,7 +296,8 @@ static enum rose_status record_many(struct program *program, const struct op_moe
     l = (struct program_launch){.name = "moe_place", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan->launch[1], program, op->logits.rows, offsetof(struct moe_place_params, tokens), &l, err));
     program_use(&l, op->ids, PROGRAM_READ, offsetof(struct moe_place_params, ids));
-    program_use(&l, at.position, PROGRAM_UPDATE, offsetof(struct moe_place_params, position));
+    program_use(&l, rank, PROGRAM_READ, offsetof(struct moe_place_params, rank));
+    program_use(&l, at.position, PROGRAM_WRITE, offsetof(struct moe_place_params, position));
     program_use(&l, at.counts, PROGRAM_READ, offsetof(struct moe_place_params, counts));
     program_use(&l, at.offsets, PROGRAM_READ, offsetof(struct moe_place_params, offsets));
     program_use(&l, at.source, PROGRAM_WRITE, offsetof(struct moe_place_params, source));

@@ -120,7 +120,7 @@ static struct moe_set moe_make(const struct moe_cuda_shape *s, const struct moe_
                                        .counts = moe_get(&m, e * 4),
                                        .offsets = moe_get(&m, (e + 1) * 4),
                                        .rows = moe_get(&m, (size_t)moe_cuda_rows(s) * h * 2),
-                                       .block_base = moe_get(&m, (t / 64 + 1) * e * 4),
+                                       .block_base = moe_get(&m, (t / 16 + 1) * e * 4),
                                        .barrier = moe_get(&m, 8),
                                        .logits_stride = s->experts,
                                        .x_stride = s->hidden,

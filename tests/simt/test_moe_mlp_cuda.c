@@ -99,10 +99,10 @@ static void run(const struct test *c)
         /* neither */
     } else if (route.block_tokens) {
         const uint32_t zero[2] = {0};
-        struct moe_dispatch_params r = {.logits = pick.logits, .ids = pick.ids, .weights = pick.weights, .position = place.position, .counts = place.counts,
+        struct moe_dispatch_params r = {.logits = pick.logits, .ids = pick.ids, .weights = pick.weights, .position = simt_buffer("rank", t * k * 4, NULL), .counts = place.counts,
                                         .offsets = place.offsets, .block_base = simt_buffer("block_base", plan_grid(&route.launch[0], s.tokens) * e * 4, NULL),
                                         .barrier = simt_buffer("barrier", 8, zero), .logits_stride = s.experts, .tokens = s.tokens};
-        place.block_base = r.block_base;
+        place.block_base = r.block_base, place.rank = r.position;
         launch(&route.launch[0], &d, &r, 1);
     } else if (route.launches == 2) {
         launch(&route.launch[0], &d, &pick, 1);

@@ -10,7 +10,7 @@ KERNEL(moe_spread, struct moe_place_params, p, THREADS, 1)
     grid_dependency_wait();
     grid_dependency_launch();
     if (i >= p.tokens * TOP_K) return;
-    int32_t id = ((const int32_t *)p.ids)[i], rank = ((const int32_t *)p.position)[i], place = -1;
+    int32_t id = ((const int32_t *)p.ids)[i], rank = ((const int32_t *)p.rank)[i], place = -1;
     if (id >= 0) {
         const uint64_t block = i / (TOP_K * BLOCK_TOKENS);
         place = rank + ((const int32_t *)p.block_base)[block * EXPERTS + (uint32_t)id];

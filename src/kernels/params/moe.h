@@ -35,7 +35,7 @@ struct moe_place_params {
     void *active;   /* i32 [2 + 2 * EXPERTS]: how many experts have tokens, n; which, rising; at 1 + EXPERTS the first
                      * places of those, and the n-th: the end */
     void *source;   /* i32 [places], the pick (token * TOP_K + choice) of each place that has one */
-    const void *block_base; /* moe_spread: of moe_route, whose ranks are in position */
+    const void *block_base, *rank; /* moe_spread: of moe_route, the latter its position */
     int64_t logits_stride;
     uint32_t tokens;
 };
