@@ -1,16 +1,30 @@
 #define _GNU_SOURCE
 /* Which path leads where, and what holds for all: methods, keys, cross-origin requests, errors. */
 #include "server/kserve.h"
+#include "server/pooled.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* No key needed; the path goes on; errors in Anthropic's form; not logged; KServe's paths and errors. */
-enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8, KSERVE = 16 };
+/* No key needed; the path goes on; errors in Anthropic's form; not logged; KServe's paths and errors; TEI's errors. */
+enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8, KSERVE = 16, TEI = 32 };
 
 static void chat(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_CHAT); }
 static void completion(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_COMPLETION); }
 static void messages(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_MESSAGES); }
+
+#define POOLED(name, route)                                                                                                                          \
+    static void name(struct server *s, struct httpd_request *r) { pooled_start(s, r, route); }
+POOLED(embeddings, POOLED_EMBEDDINGS)
+POOLED(rerank, POOLED_RERANK)
+POOLED(score, POOLED_SCORE)
+POOLED(classify, POOLED_CLASSIFY)
+POOLED(pooling, POOLED_POOLING)
+POOLED(tei_embed, POOLED_TEI_EMBED)
+POOLED(tei_embed_all, POOLED_TEI_EMBED_ALL)
+POOLED(tei_embed_sparse, POOLED_TEI_EMBED_SPARSE)
+POOLED(tei_predict, POOLED_TEI_PREDICT)
+POOLED(tei_similarity, POOLED_TEI_SIMILARITY)
 
 static const struct route {
     const char *method, *path;
@@ -27,6 +41,22 @@ static const struct route {
     {"POST", "/detokenize", 0, ops_detokenize},
     {"POST", "/v1/tokenize", 0, ops_tokenize},
     {"POST", "/v1/detokenize", 0, ops_detokenize},
+    {"POST", "/v1/embeddings", 0, embeddings},
+    {"POST", "/v1/rerank", 0, rerank},
+    {"POST", "/v2/rerank", 0, rerank},
+    {"POST", "/rerank", TEI, pooled_rerank_either},
+    {"POST", "/v1/score", 0, score},
+    {"POST", "/score", 0, score},
+    {"POST", "/v1/classify", 0, classify},
+    {"POST", "/classify", 0, classify},
+    {"POST", "/v1/pooling", 0, pooling},
+    {"POST", "/pooling", 0, pooling},
+    {"POST", "/embed", TEI, tei_embed},
+    {"POST", "/embed_all", TEI, tei_embed_all},
+    {"POST", "/embed_sparse", TEI, tei_embed_sparse},
+    {"POST", "/predict", TEI, tei_predict},
+    {"POST", "/similarity", TEI, tei_similarity},
+    {"GET", "/info", TEI, pooled_info},
     {"GET", "/v1/rose/stats", QUIET, ops_stats},
     {"GET", "/health", OPEN | QUIET, ops_health},
     {"GET", "/metrics", OPEN | QUIET, ops_metrics},
@@ -51,6 +81,10 @@ void route_error(struct httpd_request *r, const struct api_error *e)
     const struct route *route = find(r->path);
     if (route && route->flags & KSERVE) {
         kserve_refuse(r, e);
+        return;
+    }
+    if (route && route->flags & TEI) {
+        pooled_refuse(r, true, e);
         return;
     }
     generation_refuse(r, route && route->flags & ANTHROPIC ? &anthropic_writer : &openai_chat_writer, e);

@@ -187,6 +187,15 @@ def inspect_says_what_is_there():
             f.write(data.replace(b"blk.3.attn_q.weight", b"blk.3.attn_z.weight", 1))
         d = ok("inspect", path, "--json").json()
         assert not d["runs"] and len(d["problems"]) == 1 and "blk.3.attn_q.weight" in d["problems"][0] and "blk.3.attn_z.weight" in d["problems"][0], d["problems"]
+    # A tensor that the model wants and the file calls otherwise: both names, and that it does not run.
+    with directory() as d:
+        with open(MODEL, "rb") as f:
+            data = f.read()
+        path = os.path.join(d, "renamed.gguf")
+        with open(path, "wb") as f:
+            f.write(data.replace(b"blk.3.attn_q.weight", b"blk.3.attn_z.weight", 1))
+        d = ok("inspect", path, "--json").json()
+        assert not d["runs"] and len(d["problems"]) == 1 and "blk.3.attn_q.weight" in d["problems"][0] and "blk.3.attn_z.weight" in d["problems"][0], d["problems"]
 
 
 @case

