@@ -93,6 +93,12 @@ static void say_plan(const struct rose_engine *e)
     snprintf(line, sizeof line, "memory: weights %.2f GB, key-value cache %.2f GB (%d pages of %d tokens, %s), work %.2f GB (graphs %.2f GB)", (double)i->weights_bytes / 1e9,
              (double)i->kv_bytes / 1e9, i->kv_pages, i->page_tokens, i->kv_type, (double)i->work_bytes / 1e9, (double)i->graph_bytes / 1e9);
     device_say(e->device, ROSE_MESSAGE_INFO, line);
+    const struct programs *p = &e->engine->programs;
+    if (e->device->jit) {
+        snprintf(line, sizeof line, "opened: weights %.2f s, plans %.2f s, kernels %.2f s, %d programs %.2f s, %d graphs %.2f s", i->upload_seconds, p->draft_s, p->compile_s,
+                 p->count, p->record_s, p->decodes, p->graph_s);
+        device_say(e->device, ROSE_MESSAGE_INFO, line);
+    }
     if (i->upload_seconds <= 0 || e->model->dummy) return;
     snprintf(line, sizeof line, "weights to the GPU: %.2f s, %.1f GB/s", i->upload_seconds, (double)i->weights_bytes / i->upload_seconds / 1e9);
     device_say(e->device, ROSE_MESSAGE_INFO, line);

@@ -42,8 +42,10 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+static double began_s, ready_s; /* when the command began; how long until the engine was ready */
+
 struct round {
-    double ttft, prefill, decode; /* seconds: first token of the first sequence, all prompts, all later tokens */
+    double ttft, prefill, rate; /* seconds: first token of the first sequence, all prompts; tokens a second while all sequences decode */
 };
 
 /* Random ids, different in every round and sequence, so that no prefix is shared and nothing is cached. */
@@ -75,8 +77,8 @@ static enum rose_status submit_all(struct rose_engine *e, int32_t *ids, int32_t 
 static enum rose_status run_round(struct rose_engine *e, int32_t *ids, int32_t vocabulary, uint64_t *state, struct round *out, struct rose_error *err)
 {
     struct rose_event events[256];
-    int64_t prompts = 0, finals = 0;
-    double first = 0, prefilled = 0, began = now();
+    int64_t prompts = 0, finals = 0, tokens = 0; /* tokens: from the last prompt's end to the first sequence's */
+    double first = 0, prefilled = 0, ended = 0, began = now();
     ROSE_TRY(submit_all(e, ids, vocabulary, state, err));
     while (finals < o.batch) {
         size_t n = rose_events(e, events, ROSE_COUNT(events), -1);
@@ -84,13 +86,14 @@ static enum rose_status run_round(struct rose_engine *e, int32_t *ids, int32_t v
         for (size_t i = 0; i < n; i++) {
             if (events[i].kind == ROSE_EVENT_PROMPT && ++prompts == o.batch) prefilled = t;
             if (events[i].kind == ROSE_EVENT_TOKEN && !first) first = t;
+            if (events[i].kind == ROSE_EVENT_TOKEN && prefilled > 0 && t > prefilled && !finals) tokens++, ended = t;
             if (events[i].kind != ROSE_EVENT_FINAL) continue;
             finals++;
             if (events[i].finish == ROSE_FINISH_ERROR) return status_set(err, events[i].status, "%s", events[i].message ? events[i].message : "a request failed");
         }
     }
     double end = now();
-    *out = (struct round){(first ? first : end) - began, prefilled - began, end - prefilled};
+    *out = (struct round){(first ? first : end) - began, prefilled - began, tokens ? (double)tokens / (ended - prefilled) : 0};
     return ROSE_OK;
 }
 
@@ -112,9 +115,9 @@ static void print(const struct rose_model_info *info, const char *device, const 
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    double prefill = median(rounds, o.repeat, offsetof(struct round, prefill)), decode = median(rounds, o.repeat, offsetof(struct round, decode));
+    double prefill = median(rounds, o.repeat, offsetof(struct round, prefill)), decode_rate = median(rounds, o.repeat, offsetof(struct round, rate));
     double ttft = median(rounds, o.repeat, offsetof(struct round, ttft));
-    double prefill_rate = (double)(o.prompt * o.batch) / prefill, decode_rate = o.gen > 1 ? (double)((o.gen - 1) * o.batch) / decode : 0;
+    double prefill_rate = (double)(o.prompt * o.batch) / prefill;
     double peak = (double)usage.ru_maxrss / 1024;
     if (o.json) {
         struct strbuf b = {0};
@@ -122,8 +125,9 @@ static void print(const struct rose_model_info *info, const char *device, const 
         json_add_str(&b, str_of(info->name));
         strbuf_adds(&b, ",\"device\":");
         json_add_str(&b, str_of(device));
-        strbuf_printf(&b, ",\"prompt\":%lld,\"gen\":%lld,\"batch\":%lld,\"prefill_tok_s\":%.3f,\"decode_tok_s\":%.3f,\"ttft_s\":%.6f,\"load_s\":%.6f,\"peak_rss_mb\":%.2f}\n",
-                      (long long)o.prompt, (long long)o.gen, (long long)o.batch, prefill_rate, decode_rate, ttft, info->load_seconds, peak);
+        strbuf_printf(&b, ",\"prompt\":%lld,\"gen\":%lld,\"batch\":%lld,\"prefill_tok_s\":%.3f,\"decode_tok_s\":%.3f,\"ttft_s\":%.6f,\"load_s\":%.6f,\"ready_s\":%.6f,\"upload_gb_s\":%.3f,\"graphs_mb\":%.2f,\"peak_rss_mb\":%.2f}\n",
+                      (long long)o.prompt, (long long)o.gen, (long long)o.batch, prefill_rate, decode_rate, ttft, info->load_seconds, ready_s,
+                      info->upload_seconds > 0 ? (double)info->weights_bytes / info->upload_seconds / 1e9 : 0, (double)info->graph_bytes / 1e6, peak);
         fwrite(b.p, 1, b.n, stdout);
         strbuf_free(&b);
         return;
@@ -177,7 +181,9 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     const char *words[1];
     int count, status;
     struct rose_error err = {0};
+    began_s = now();
     if (cli_bench_is_url(argc, argv)) return cli_bench_url(self, argc, argv);
+    if (cli_bench_is_op(argc, argv)) return cli_bench_op(self, argc, argv);
     if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
     struct cli_engine e;
@@ -187,6 +193,7 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     if (encoder) cli_common.sequences = 256;
     else if (!cli_common.context) cli_common.context = o.prompt + o.gen + 1;
     s = cli_open(words[0], false, &e, &err);
+    ready_s = now() - began_s;
     if (s == ROSE_OK) s = measure(&e, &err);
     status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
     cli_close(&e);

@@ -124,6 +124,7 @@ enum rose_status programs_draft(struct engine *e, size_t *work_bytes, struct ros
     list_buckets(e);
     if (!on_cuda(e)) return ROSE_OK;
     struct program *program = NULL;
+    double began = engine_now();
     e->cache.pool = e->cache.pool ? e->cache.pool : (void *)e; /* not read: a draft only needs some address */
     enum rose_status s = ROSE_OK;
     for (int i = 0; i < p->count && s == ROSE_OK; i++) {
@@ -139,6 +140,7 @@ enum rose_status programs_draft(struct engine *e, size_t *work_bytes, struct ros
     for (int i = 0; i < p->samples && s == ROSE_OK; i++) s = record_sample(e, p->sample_rows[i], NULL, program, err);
     program_close(program);
     if (e->cache.pool == (void *)e) e->cache.pool = NULL;
+    p->draft_s = engine_now() - began;
     return s;
 }
 
@@ -183,11 +185,16 @@ static enum rose_status open_samples(struct engine *e, struct rose_error *err)
 enum rose_status programs_open(struct engine *e, struct rose_error *err)
 {
     struct programs *p = &e->programs;
+    double began = engine_now(), compiled, recorded;
     if (on_cuda(e)) ROSE_TRY(plan_compile(e->device, err));
+    compiled = engine_now();
     ROSE_TRY(open_forwards(e, err));
     ROSE_TRY(open_samples(e, err));
     if (!on_cuda(e)) return ROSE_OK;
     ROSE_TRY(device_wait(e->device, NULL, err)); /* counters are zero before anything is captured */
+    recorded = engine_now();
+    p->compile_s = compiled - began;
+    p->record_s = recorded - compiled;
     size_t before = device_memory_free(e->device);
     for (int i = 0; i < p->decodes; i++) {
         int32_t n = p->bucket[i].rows;
@@ -197,6 +204,7 @@ enum rose_status programs_open(struct engine *e, struct rose_error *err)
     ROSE_TRY(device_wait(e->device, NULL, err));
     size_t after = device_memory_free(e->device);
     p->graph_bytes = before > after ? before - after : 0;
+    p->graph_s = engine_now() - recorded;
     return ROSE_OK;
 }
 

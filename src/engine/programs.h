@@ -29,6 +29,7 @@ struct programs {
     int samples, places;
     void *work; /* CUDA: intermediates of every forward */
     size_t work_bytes, graph_bytes;
+    double draft_s, compile_s, record_s, graph_s; /* how long the parts of opening took */
 };
 
 /* The list of buckets and, on CUDA, drafts of all programs: every kernel is requested, *work_bytes is what they will share. Needs

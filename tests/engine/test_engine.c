@@ -7,7 +7,14 @@
 #include "test.h"
 #include "weights/weights.h"
 
-enum { REQUESTS = 14, VOCABULARY = 160, MOST_TOKENS = 160 };
+/* test_engine_cuda.c includes this file for a CUDA device: fewer requests, its cache type, its waits. */
+#ifndef ENGINE_REQUESTS
+#define ENGINE_REQUESTS 14
+#define ENGINE_KV DTYPE_F32
+#define ENGINE_WAIT_MS 20000
+static void open_device(int threads);
+#endif
+enum { REQUESTS = ENGINE_REQUESTS, VOCABULARY = 160, MOST_TOKENS = 160 };
 
 static struct rose_error err;
 static struct golden golden;
@@ -47,7 +54,7 @@ static void open_all(int threads)
     CHECK_OK(tokenizer_from_vocab(&v, &tokenizer, &err), err);
     struct weights *w;
     CHECK_OK(weights_open(golden.dir, &w, &err), err);
-    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads}, &device, &err), err);
+    open_device(threads);
     CHECK_OK(model_open(device, w, NULL, NULL, &model, &err), err);
 }
 
@@ -104,7 +111,7 @@ static void wait_for(struct engine *e, struct answer *answers, int finals)
 {
     struct rose_event events[8];
     while (finals > 0) {
-        size_t n = events_read(&e->events, events, ROSE_COUNT(events), 20000);
+        size_t n = events_read(&e->events, events, ROSE_COUNT(events), ENGINE_WAIT_MS);
         CHECK(n > 0);
         if (!n) return;
         for (size_t i = 0; i < n; i++) {
@@ -166,7 +173,7 @@ static void together(struct engine_options options, struct answer *answers, uint
     struct answer all[REQUESTS + 1] = {0};
     struct rose_event events[8];
     for (int finals = 0, round = 0; finals < 2 * REQUESTS; round++) {
-        size_t n = events_read(&e->events, events, ROSE_COUNT(events), 20000);
+        size_t n = events_read(&e->events, events, ROSE_COUNT(events), ENGINE_WAIT_MS);
         CHECK(n > 0);
         if (!n) break;
         for (size_t i = 0; i < n; i++) {
@@ -186,9 +193,10 @@ static void together(struct engine_options options, struct answer *answers, uint
 
 static struct engine_options base(void)
 {
-    return (struct engine_options){.context = 190, .max_sequences = 4, .step_tokens = 32, .kv = DTYPE_F32, .deterministic = true};
+    return (struct engine_options){.context = 190, .max_sequences = 4, .step_tokens = 32, .kv = ENGINE_KV, .deterministic = true};
 }
 
+#if ENGINE_REQUESTS == 14
 TEST(the_same_alone_and_under_load)
 {
     static struct answer want[REQUESTS], got[REQUESTS];
@@ -201,7 +209,7 @@ TEST(the_same_alone_and_under_load)
         {"no prefix cache", {.context = 190, .max_sequences = 4, .step_tokens = 32, .no_prefix_cache = true}}};
     for (size_t i = 0; i < ROSE_COUNT(loads); i++) {
         struct engine_options o = loads[i].o;
-        o.kv = DTYPE_F32;
+        o.kv = ENGINE_KV;
         o.deterministic = true;
         together(o, got, &preemptions);
         same(got, want, loads[i].name);
@@ -214,8 +222,8 @@ TEST(the_same_with_few_pages)
     uint64_t preemptions, sum = 0;
     alone(base(), want);
     for (int depth = 1; depth <= 2; depth++) {
-        struct engine_options o = {.context = 190, .max_sequences = 8, .step_tokens = 40, .depth = depth, .kv = DTYPE_F32, .deterministic = true};
-        size_t token = op_cache_token_bytes(DTYPE_F32, &model->config.heads) * (size_t)model->config.group_layers;
+        struct engine_options o = {.context = 190, .max_sequences = 8, .step_tokens = 40, .depth = depth, .kv = ENGINE_KV, .deterministic = true};
+        size_t token = op_cache_token_bytes(ENGINE_KV, &model->config.heads) * (size_t)model->config.group_layers;
         o.kv_bytes = token * ENGINE_PAGE_TOKENS * (size_t)model->config.groups_count * 8;
         together(o, got, &preemptions);
         same(got, want, depth == 1 ? "few pages" : "few pages, one step late");
@@ -240,6 +248,8 @@ TEST(the_same_on_any_number_of_threads)
     (void)preemptions;
 }
 
+#endif
+
 TEST(choices_share_their_prompt)
 {
     struct engine *e = start(base());
@@ -257,7 +267,7 @@ TEST(choices_share_their_prompt)
     int counts[4] = {0}, ended = 0, prompts = 0, finals = 0;
     struct rose_event events[8];
     while (!finals) {
-        size_t n = events_read(&e->events, events, 8, 20000);
+        size_t n = events_read(&e->events, events, 8, ENGINE_WAIT_MS);
         CHECK(n);
         for (size_t i = 0; i < n; i++) {
             if (events[i].kind == ROSE_EVENT_TOKEN && events[i].token >= 0) counts[events[i].choice]++;
@@ -279,6 +289,40 @@ TEST(choices_share_their_prompt)
     engine_close(e);
 }
 
+TEST(prompt_log_probabilities)
+{
+    struct engine *e = start(base());
+    struct rose_request r;
+    struct rose_event events[8];
+    uint64_t id;
+    r = (struct rose_request){.max_tokens = -1, .logprobs = -1, .prompt_logprobs = -1, .choices = 1, .sampling = {.top_p = 1, .repetition_penalty = 1}};
+    r.max_tokens = 0;
+    r.prompt_logprobs = 3;
+    CHECK_OK(engine_submit(e, &r, jobs[3].prompt, (size_t)jobs[3].prompt_count, &id, &err), err);
+    for (bool done = false; !done;) {
+        size_t n = events_read(&e->events, events, 8, ENGINE_WAIT_MS);
+        CHECK(n);
+        if (!n) break;
+        for (size_t i = 0; i < n; i++) {
+            if (events[i].kind == ROSE_EVENT_PROMPT) {
+                CHECK_INT(events[i].prompt_count, jobs[3].prompt_count);
+                CHECK(isnan(events[i].prompt_logprobs[0]));
+                for (int k = 1; k < events[i].prompt_count; k++) {
+                    CHECK(events[i].prompt_logprobs[k] <= events[i].top[k * 3].logprob + 1e-6f);
+                    CHECK_INT(events[i].prompt_tokens[k], jobs[3].prompt[k]);
+                }
+            }
+            CHECK(events[i].kind != ROSE_EVENT_TOKEN);
+            if (events[i].kind != ROSE_EVENT_FINAL) continue;
+            done = true;
+            CHECK_INT(events[i].finish, ROSE_FINISH_LENGTH);
+        }
+    }
+    check_pages(e);
+    engine_close(e);
+}
+
+#if ENGINE_REQUESTS == 14
 TEST(refusals)
 {
     struct engine *e = start(base());
@@ -310,39 +354,6 @@ TEST(refusals)
     engine_close(e);
 }
 
-TEST(prompt_log_probabilities)
-{
-    struct engine *e = start(base());
-    struct rose_request r;
-    struct rose_event events[8];
-    uint64_t id;
-    r = (struct rose_request){.max_tokens = -1, .logprobs = -1, .prompt_logprobs = -1, .choices = 1, .sampling = {.top_p = 1, .repetition_penalty = 1}};
-    r.max_tokens = 0;
-    r.prompt_logprobs = 3;
-    CHECK_OK(engine_submit(e, &r, jobs[3].prompt, (size_t)jobs[3].prompt_count, &id, &err), err);
-    for (bool done = false; !done;) {
-        size_t n = events_read(&e->events, events, 8, 20000);
-        CHECK(n);
-        if (!n) break;
-        for (size_t i = 0; i < n; i++) {
-            if (events[i].kind == ROSE_EVENT_PROMPT) {
-                CHECK_INT(events[i].prompt_count, jobs[3].prompt_count);
-                CHECK(isnan(events[i].prompt_logprobs[0]));
-                for (int k = 1; k < events[i].prompt_count; k++) {
-                    CHECK(events[i].prompt_logprobs[k] <= events[i].top[k * 3].logprob + 1e-6f);
-                    CHECK_INT(events[i].prompt_tokens[k], jobs[3].prompt[k]);
-                }
-            }
-            CHECK(events[i].kind != ROSE_EVENT_TOKEN);
-            if (events[i].kind != ROSE_EVENT_FINAL) continue;
-            done = true;
-            CHECK_INT(events[i].finish, ROSE_FINISH_LENGTH);
-        }
-    }
-    check_pages(e);
-    engine_close(e);
-}
-
 TEST(deadlines)
 {
     struct engine *e = start(base());
@@ -360,6 +371,11 @@ TEST(deadlines)
     engine_close(e);
 }
 
+static void open_device(int threads)
+{
+    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads}, &device, &err), err);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {CASE(the_same_alone_and_under_load), CASE(the_same_with_few_pages), CASE(choices_share_their_prompt),
@@ -373,3 +389,4 @@ int main(int argc, char **argv)
     golden_close(&golden);
     return status;
 }
+#endif

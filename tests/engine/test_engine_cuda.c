@@ -1,0 +1,103 @@
+/* The engine's tests on the CUDA device, with the driver that runs its kernels on the CPU: fetched inputs, a forward a bucket, padded
+ * decode graphs, two steps in flight. And what the loop asks of the driver. */
+#define ENGINE_REQUESTS 5
+#define ENGINE_KV DTYPE_BF16
+#define ENGINE_WAIT_MS 120000
+static void open_device(int threads);
+#include "test_engine.c"
+
+#include <dlfcn.h>
+
+#include "jit/jit.h"
+#include "simt/driver/driver.h"
+
+static struct jit *jit;
+
+static void open_device(int threads)
+{
+    (void)threads;
+    CHECK_OK(device_open(&(struct device_options){.kind = DEVICE_CUDA, .index = SIMT_DRIVER_SM90, .driver = SIMT_DRIVER_DIR "/libsimt_fast.so"}, &device, &err), err);
+    if (!jit) CHECK_OK(jit_open(&(struct jit_options){.nvrtc_path = SIMT_DRIVER_DIR "/libsimt_fast.so"}, &jit, &err), err);
+    if (device) device->jit = jit;
+}
+
+TEST(the_same_with_two_in_flight)
+{
+    static struct answer want[REQUESTS], got[REQUESTS];
+    uint64_t preemptions;
+    struct engine_options o = base();
+    o.depth = 2;
+    alone(o, want);
+    together(o, got, &preemptions);
+    same(got, want, "four at once");
+}
+
+/* Six pages for answers that grow to three each. */
+TEST(the_same_with_few_pages)
+{
+    static struct answer want[REQUESTS], got[REQUESTS];
+    uint64_t preemptions;
+    for (int j = 0; j < REQUESTS; j++) {
+        jobs[j].prompt_count = 25 + j;
+        jobs[j].request.max_tokens = 45;
+        jobs[j].request.sampling.ignore_eos = true;
+    }
+    struct engine_options o = {.context = 190, .max_sequences = 8, .step_tokens = 40, .depth = 2, .kv = ENGINE_KV, .deterministic = true};
+    alone(o, want);
+    o.kv_bytes = op_cache_page_bytes(ENGINE_KV, &model->config.heads, ENGINE_PAGE_TOKENS, model->config.group_layers) * (size_t)model->config.groups_count * 6;
+    together(o, got, &preemptions);
+    same(got, want, "few pages");
+    CHECK(preemptions > 0);
+    make_jobs();
+}
+
+static struct simt_driver_counts counts_of(void)
+{
+    struct simt_driver_counts c = {0};
+    void *library = dlopen(SIMT_DRIVER_DIR "/libsimt_fast.so", RTLD_NOW | RTLD_NOLOAD);
+    simt_driver_counts_fn *count = NULL;
+    if (library) *(void **)&count = dlsym(library, "simt_driver_counts");
+    CHECK(count != NULL);
+    if (count) count(&c);
+    if (library) dlclose(library);
+    return c;
+}
+
+/* While requests run: no copy at all, and a decode step is one graph and two launches (its inputs, its draws). */
+TEST(what_the_loop_asks_of_the_driver)
+{
+    struct answer a[REQUESTS] = {0};
+    struct rose_stats stats;
+    uint64_t id;
+    struct engine_options o = base();
+    o.depth = 2;
+    struct engine *e = start(o);
+    struct rose_request r = {.max_tokens = 24, .logprobs = -1, .prompt_logprobs = -1, .choices = 1, .sampling = {.top_p = 1, .repetition_penalty = 1, .ignore_eos = true}};
+    struct simt_driver_counts from = counts_of();
+    for (int i = 0; i < 3; i++) {
+        r.user = (uint64_t)i;
+        CHECK_OK(engine_submit(e, &r, jobs[i].prompt, 4, &id, &err), err);
+    }
+    wait_for(e, a, 3);
+    engine_stats(e, &stats);
+    struct simt_driver_counts to = counts_of();
+    uint64_t graphs = to.graph_launches - from.graph_launches;
+    CHECK_INT(to.copies - from.copies, 0);
+    CHECK(graphs >= 23 && graphs < stats.steps);
+    CHECK(to.faults == from.faults);
+    engine_close(e);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(what_the_loop_asks_of_the_driver), CASE(choices_share_their_prompt), CASE(prompt_log_probabilities)};
+    golden_open(&golden, "llama");
+    golden_write_hf(&golden);
+    open_all(1);
+    make_jobs();
+    int status = test_run_all(cases, ROSE_COUNT(cases), argc, argv);
+    close_all();
+    jit_close(jit);
+    golden_close(&golden);
+    return status;
+}
