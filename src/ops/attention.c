@@ -14,6 +14,7 @@ _Static_assert((int)OP_ROPE_NONE == QK_ROPE_NONE && (int)OP_ROPE_HALF == QK_ROPE
 
 size_t op_cache_token_bytes(enum dtype dtype, const struct op_heads *h)
 {
+    if (dtype == DTYPE_F8_E4M3) return (size_t)h->kv_heads * ((size_t)h->head_dim + (size_t)h->value_dim); /* CUDA */
     if (!kv_layout_dtype_ok(dtype)) return 0;
     return (size_t)h->kv_heads *
            (kv_layout_vector(dtype, h->head_dim) + kv_layout_vector(dtype, h->value_dim));
@@ -38,14 +39,15 @@ static enum rose_status check_heads(const char *op, const struct op_heads *h, st
 }
 
 /* The cache and the place of the layer in it. */
-static enum rose_status check_cache(const char *op, const struct op_step *step, const struct op_cache *cache,
+static enum rose_status check_cache(const struct program *program, const char *op, const struct op_step *step, const struct op_cache *cache,
                                     const struct op_heads *h, int group, int layer, int layers,
                                     struct rose_error *err)
 {
     if (!cache || !cache->pool) return status_set(err, ROSE_INVALID, "%s: no cache pool is given", op);
-    if (!kv_layout_dtype_ok(cache->dtype))
-        return status_set(err, ROSE_UNSUPPORTED, "%s: a cache of %s; use f32, f16, bf16 or q8_0", op,
-                          dtype_info(cache->dtype)->name);
+    bool cuda = program->device->info.kind == DEVICE_CUDA;
+    if (cuda ? cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3 : !kv_layout_dtype_ok(cache->dtype))
+        return status_set(err, ROSE_UNSUPPORTED, "%s: a cache of %s; use %s", op, dtype_info(cache->dtype)->name,
+                          cuda ? "bf16 or f8_e4m3" : "f32, f16, bf16 or q8_0");
     if (cache->page_tokens < KV_BLOCK || cache->page_tokens > KV_MAX_PAGE_TOKENS ||
         cache->page_tokens % KV_BLOCK)
         return status_set(err, ROSE_UNSUPPORTED,
@@ -83,7 +85,7 @@ static enum rose_status check_qk(const struct program *program, const struct op_
     if (op->k.buffer)
         ROSE_TRY(value_check(program, "qk", "k", &op->k, h->kv_heads * h->head_dim, EXTENT_ROWS, err));
     if (op->write) {
-        ROSE_TRY(check_cache("qk", step, cache, h, op->group, op->group_layer, op->group_layers, err));
+        ROSE_TRY(check_cache(program, "qk", step, cache, h, op->group, op->group_layer, op->group_layers, err));
         if (!op->k.buffer) return status_set(err, ROSE_INVALID, "qk: keys to be written are missing");
         ROSE_TRY(value_check(program, "qk", "v", &op->v, h->kv_heads * h->value_dim, EXTENT_ROWS, err));
         if (!step->kv_slot[op->group])
@@ -180,7 +182,7 @@ static enum rose_status check_attention(const struct program *program, const str
         ROSE_TRY(value_check(program, "attention", "k", &op->k, h->kv_heads * h->head_dim, EXTENT_ROWS, err));
         return value_check(program, "attention", "v", &op->v, h->kv_heads * h->value_dim, EXTENT_ROWS, err);
     }
-    ROSE_TRY(check_cache("attention", step, cache, h, op->group, op->group_layer, op->group_layers, err));
+    ROSE_TRY(check_cache(program, "attention", step, cache, h, op->group, op->group_layer, op->group_layers, err));
     if (!step->seq_length || !step->page_table[op->group] || step->table_stride <= 0)
         return status_set(err, ROSE_INVALID,
                           "attention: the step has no lengths or no page table for group %d", op->group);

@@ -44,6 +44,7 @@ static void common(struct plan *p, const struct attention_shape *s)
     plan_int(p, "CAUSAL", s->causal || !s->own);
     plan_int(p, "RELATIVE", s->relative ? s->relative_reach + 1 : 0);
     plan_int(p, "PAGE_TOKENS", s->own ? 16 : s->page_tokens);
+    plan_int(p, "KV_ELEM", !s->own && s->kv_bytes == 1 ? 1 : 2);
 }
 
 _Static_assert(ATTENTION_RELATIVE_STRIDE(7) == OP_RELATIVE_STRIDE(7), "one layout");
@@ -111,30 +112,32 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
 {
     *out = (struct plan){.kernel = "attention_split", .rows = 1, .per = 1};
     ROSE_TRY(check(s, err));
-    int32_t dim = s->heads.head_dim, tile = dim > 128 ? 32 : 64, page = s->page_tokens;
+    int32_t dim = s->heads.head_dim, elem = s->kv_bytes == 1 ? 1 : 2, warps = dim > 128 ? 2 : 4, tile = warps * 16 * 2 / elem,
+            page = s->page_tokens;
     if (s->own || (page > tile ? page % tile : tile % page) || page < 2)
         return status_set(err, ROSE_UNSUPPORTED, "attention: pages of %d tokens; tiles have %d", page, tile);
     if (s->max_seqs > SPLIT_MOST_SEQS)
         return status_set(err, ROSE_LIMIT, "attention: %d sequences in a step; at most %d", s->max_seqs,
                           SPLIT_MOST_SEQS);
-    int64_t stage = (2 * tile + 16) * (dim * 2 + 16), lists = 12 * ((int64_t)s->max_seqs + 1);
+    int64_t stage = 2 * tile * (dim * elem + 16) + 16 * (dim * 2 + 16), lists = 12 * ((int64_t)s->max_seqs + 1);
     /* One block an SM, which keeps all of its shared memory in flight. */
     int64_t room = (plan_arch(d) == 800 ? 163 : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 99 : 227) * 1024;
     int stages = s->stages ? s->stages : (int)((room - 2048 - lists) / stage);
     /* Query fragments leave the registers to wide results where there is room for them. */
-    int64_t copies = tile / 16 * 32 * dim;
+    int64_t copies = warps * 32 * dim;
     bool q_shared = dim > 192 && room - 2048 - lists - copies >= 2 * stage;
     if (q_shared && !s->stages) stages = (int)((room - 2048 - lists - copies) / stage);
     if (stages > 16) stages = 16;
     if (stages < 1) stages = 1;
     common(out, s);
     plan_int(out, "TILE", tile);
+    plan_int(out, "WARPS", warps);
     plan_int(out, "STAGES", stages);
     plan_int(out, "LEAST", s->least ? s->least : 2);
     plan_int(out, "WHOLE", s->deterministic);
     plan_int(out, "TO_ROWS", s->to_rows);
     plan_int(out, "Q_SHARED", q_shared);
-    out->block = (uint32_t)tile * 2 + 32;
+    out->block = (uint32_t)warps * 32 + 32;
     out->shared_bytes = (uint32_t)(stages * stage + (q_shared ? copies : 0) + lists);
     out->times = s->blocks ? s->blocks : d->units;
     double rows = (double)s->rows;
@@ -152,8 +155,8 @@ size_t attention_cuda_partial_bytes(const struct plan *p)
 static enum rose_status check_op(const struct op_cache *cache, const struct op_attention *op,
                                  struct rose_error *err)
 {
-    if (!op->bidirectional && cache->dtype != DTYPE_BF16)
-        return status_set(err, ROSE_UNSUPPORTED, "attention: a cache of %s; the CUDA kernels read BF16",
+    if (!op->bidirectional && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
+        return status_set(err, ROSE_UNSUPPORTED, "attention: a cache of %s; the CUDA kernels read BF16 and F8_E4M3",
                           dtype_info(cache->dtype)->name);
     const struct op_value *v[] = {&op->q, &op->y, &op->k, &op->v};
     for (int i = 0; i < (op->bidirectional ? 4 : 2); i++)
@@ -206,7 +209,8 @@ static enum rose_status record(struct program *program, const struct op_step *st
         p.pool = cache->pool;
         p.page_bytes = (int64_t)cache->page_bytes;
         p.layer_offset = op->group_layer *
-                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim, 2);
+                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim,
+                                             dtype_info(cache->dtype)->bytes);
         p.table_stride = step->table_stride;
     }
     program_add(program, &l);
@@ -233,6 +237,7 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .relative = op->bidirectional && op->relative,
                                 .relative_reach = op->relative_reach,
                                 .page_tokens = op->bidirectional ? 0 : cache->page_tokens,
+                                .kv_bytes = op->bidirectional ? 0 : dtype_info(cache->dtype)->bytes,
                                 .deterministic = op->deterministic,
                                 .max_seqs = step->max_seqs};
     /* One row a sequence, or rows whose result must not depend on the rest of the step. */

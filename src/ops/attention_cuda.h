@@ -16,6 +16,7 @@ struct attention_shape {
     bool relative;
     int32_t relative_reach;
     int32_t page_tokens;
+    int kv_bytes;       /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
     bool deterministic; /* split: no sequence is cut */
     int32_t max_seqs;   /* split: sequences that will ever run */
     int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows: two launches share a step */

@@ -61,6 +61,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     plan_int(out, "SEQ_FREQ", s->seq_freq);
     plan_int(out, "WRITE", s->write);
     plan_int(out, "PAGE_TOKENS", s->write ? s->page_tokens : 1);
+    plan_int(out, "KV_ELEM", s->kv_bytes == 1 ? 1 : 2);
     out->block = (uint32_t)block;
     out->times = chunks;
     out->per = block / threads;
@@ -76,8 +77,8 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
 static enum rose_status check_op(const struct op_cache *cache, const struct op_qk *op, struct rose_error *err)
 {
     bool q = op->q.buffer != 0, k = op->k.buffer != 0;
-    if (op->write && cache->dtype != DTYPE_BF16)
-        return status_set(err, ROSE_UNSUPPORTED, "qk: a cache of %s; the CUDA kernel writes BF16",
+    if (op->write && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
+        return status_set(err, ROSE_UNSUPPORTED, "qk: a cache of %s; the CUDA kernel writes BF16 and F8_E4M3",
                           dtype_info(cache->dtype)->name);
     if (op->write && op->heads.value_dim != op->heads.head_dim)
         return status_set(err, ROSE_UNSUPPORTED,
@@ -137,7 +138,8 @@ enum rose_status qk_cuda(struct program *program, const struct op_step *step, co
                          .rope_scale = op->rope_scale,
                          .seq_freq = rope && op->seq_freq,
                          .write = op->write,
-                         .page_tokens = op->write ? cache->page_tokens : 0};
+                         .page_tokens = op->write ? cache->page_tokens : 0,
+                         .kv_bytes = op->write ? dtype_info(cache->dtype)->bytes : 0};
     struct qk_rows_params p = {.q_norm = op->q_norm,
                                .k_norm = op->k_norm,
                                .inv_freq = op->inv_freq,
@@ -162,7 +164,8 @@ enum rose_status qk_cuda(struct program *program, const struct op_step *step, co
         p.pool = cache->pool;
         p.page_bytes = (int64_t)cache->page_bytes;
         p.layer_offset = op->group_layer *
-                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim, 2);
+                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim,
+                                             dtype_info(cache->dtype)->bytes);
     }
     program_add(program, &l);
     return ROSE_OK;

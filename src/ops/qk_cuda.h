@@ -18,6 +18,7 @@ struct qk_shape {
     float rope_scale; /* 0 means 1 */
     bool seq_freq, write;
     int32_t page_tokens;
+    int kv_bytes; /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
     int repeat, block; /* measured choices: heads a thread, threads a block; 0: the plan's own */
 };
 enum rose_status qk_cuda_plan(const struct qk_shape *shape, const struct device_info *device,

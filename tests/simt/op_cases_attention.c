@@ -18,6 +18,7 @@ struct attention_case {
 };
 #define HEADS(q, kv, d) .heads = {q, kv, d, d}
 #define SPLIT .max_seqs = 48 /* marks the cases of attention_split */
+#define E4M3 .kv_bytes = 1
 #define LONG .tile = 1    /* and of attention_wgmma */
 #define AT(...)                                               \
     {                                                         \
@@ -69,6 +70,11 @@ static const struct attention_case cases[] = {
     {"attention decode 2/1 of 256, pages of 16", AT(SPLIT, HEADS(2, 1, 256), .blocks = 4, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}}},
     {"attention decode 4/2 of 192, pages of 128", AT(SPLIT, HEADS(4, 2, 192), .blocks = 4, .page_tokens = 128), {{1, 120}, {2, 230}}},
     {"attention decode 3/1 of 16", AT(SPLIT, HEADS(3, 1, 16), .blocks = 2), {{1, 70}, {1, 0}}},
+    {"attention decode 8/2 of 128, e4m3 pages", AT(SPLIT, E4M3, HEADS(8, 2, 128), .blocks = 3), {{1, 260}, {1, 70}, {2, 129}}},
+    {"attention decode 3/1 of 80, e4m3 pages", AT(SPLIT, E4M3, HEADS(3, 1, 80), .blocks = 2, .window = 90), {{1, 260}, {1, 70}}},
+    {"attention decode 2/1 of 256, e4m3 pages", AT(SPLIT, E4M3, HEADS(2, 1, 256), .blocks = 2), {{1, 100}, {3, 70}}},
+    {"attention prefill 4/1 of 128, e4m3 pages", AT(LONG, E4M3, HEADS(4, 1, 128), .blocks = 2), {{37, 300}, {80, 0}}},
+    {"attention 4/1 of 80, e4m3 pages", AT(E4M3, HEADS(4, 1, 80)), {{37, 60}, {1, 20}}},
     {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
 };
 
@@ -101,6 +107,7 @@ static int count(const struct attention_case *c, int rows, struct attention_shap
     if (first) first[n] = all;
     s->rows = all, s->seqs = n;
     if (!s->page_tokens) s->page_tokens = 32;
+    if (!s->kv_bytes) s->kv_bytes = 2;
     return n;
 }
 
@@ -131,11 +138,17 @@ static void make(struct data *d)
     }
     d->stride = most + 1;
     d->table = malloc((size_t)(d->seqs * d->stride) * 4);
-    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim, s->heads.head_dim, 2);
+    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim, s->heads.head_dim, s->kv_bytes);
     d->page_bytes = LAYERS * d->layer_bytes;
     d->pool_bytes = (size_t)(d->page_bytes * (pages + 1));
     d->pool = malloc(d->pool_bytes);
-    op_fill_bf16(d->pool, d->pool_bytes / 2, 1, 24);
+    if (s->kv_bytes == 1)
+        for (size_t i = 0; i < d->pool_bytes; i++) {
+            float x = op_normal(&seed);
+            dtype_encode(DTYPE_F8_E4M3, &x, (char *)d->pool + i, 1, NULL);
+        }
+    else
+        op_fill_bf16(d->pool, d->pool_bytes / 2, 1, 24);
     int32_t next = 0;
     for (int i = 0; i < d->seqs; i++)
         for (int b = 0; b < d->stride; b++) {
@@ -151,14 +164,22 @@ static void make(struct data *d)
                 for (int h = 0; h < s->heads.kv_heads; h++) {
                     int from = d->length[i] % s->page_tokens;
                     char *tail = (char *)d->pool + *at * d->page_bytes + LAYER * d->layer_bytes +
-                                 (part ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, 2) : 0) +
-                                 KV_ROWS_TOKEN(h, from, s->page_tokens, hd, 2);
-                    memset(tail, 0xff, (size_t)(s->page_tokens - from) * hd * 2);
+                                 (part ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
+                                 KV_ROWS_TOKEN(h, from, s->page_tokens, hd, s->kv_bytes);
+                    memset(tail, 0xff, (size_t)(s->page_tokens - from) * hd * (size_t)s->kv_bytes);
                 }
         }
 }
 
-static const uint16_t *vector(const struct data *d, int seq, int head, int token, bool value)
+static double element(const struct data *d, const void *v, int i)
+{
+    float x;
+    if (d->s.own || d->s.kv_bytes == 2) return (double)bf16_to_f32(((const uint16_t *)v)[i]);
+    dtype_decode(DTYPE_F8_E4M3, (const char *)v + i, &x, 1);
+    return (double)x;
+}
+
+static const void *vector(const struct data *d, int seq, int head, int token, bool value)
 {
     const struct attention_shape *s = &d->s;
     size_t hd = (size_t)s->heads.head_dim;
@@ -166,9 +187,9 @@ static const uint16_t *vector(const struct data *d, int seq, int head, int token
         return (value ? d->v : d->k) + ((size_t)(d->rows[seq] + token) * (size_t)s->heads.kv_heads + (size_t)head) * hd;
     int64_t page = d->table[seq * d->stride + token / s->page_tokens];
     if (page < 0) return NULL;
-    return (const uint16_t *)((const char *)d->pool + page * d->page_bytes + LAYER * d->layer_bytes +
-                              (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, 2) : 0) +
-                              KV_ROWS_TOKEN(head, token % s->page_tokens, s->page_tokens, hd, 2));
+    return (const char *)d->pool + page * d->page_bytes + LAYER * d->layer_bytes +
+                              (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
+                              KV_ROWS_TOKEN(head, token % s->page_tokens, s->page_tokens, hd, s->kv_bytes);
 }
 
 /* One head of one row: the result, and the sum of the weights times |v| that bounds what rounding weights to bf16 does. */
@@ -186,10 +207,10 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
     const uint16_t *q = d->q + ((size_t)(d->rows[seq] + row) * (size_t)s->heads.heads + (size_t)head) * (size_t)hd;
     double *w = malloc(((size_t)length + 1) * 8), most = s->sinks ? (double)d->sinks[head] : -1e300, sum = 0;
     for (int t = lo; t < hi; t++) {
-        const uint16_t *k = vector(d, seq, kv, t, false);
+        const void *k = vector(d, seq, kv, t, false);
         if (!k) return free(w), false;
         double dot = 0;
-        for (int i = 0; i < hd; i++) dot += (double)bf16_to_f32(q[i]) * (double)bf16_to_f32(k[i]);
+        for (int i = 0; i < hd; i++) dot += (double)bf16_to_f32(q[i]) * element(d, k, i);
         dot *= (double)s->scale;
         if (s->softcap > 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
         if (s->relative)
@@ -202,9 +223,9 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
     if (s->sinks) sum += exp((double)d->sinks[head] - most);
     for (int i = 0; i < hd; i++) y[i] = sum_abs[i] = 0;
     for (int t = lo; t < hi; t++) {
-        const uint16_t *v = vector(d, seq, kv, t, true);
+        const void *v = vector(d, seq, kv, t, true);
         for (int i = 0; i < hd; i++) {
-            double x = w[t] / sum * (double)bf16_to_f32(v[i]);
+            double x = w[t] / sum * element(d, v, i);
             y[i] += x, sum_abs[i] += fabs(x);
         }
     }

@@ -9,30 +9,32 @@
  * parts of two items, and pieces have at least LEAST tiles.
  *
  * One warp of a block loads, STAGES tiles ahead: TILE tokens of K and of V, and the query rows where an item begins. The others
- * compute, 16 tokens of every tile each, and put their results together at the end of the block's piece of an item, in the memory of its
+ * compute, 16 tokens of every tile at a time each, and put their results together at the end of the block's piece of an item, in the memory of its
  * last stage. A piece that is a whole item becomes rows of y. Otherwise it goes to `partial`, and the last block of the item to
  * come adds the pieces up in the order of the blocks: the result depends on the lengths and the grid, not on the order of execution.
  *
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
  * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
- * Constants: those of attention.cuh; TILE (16 a computing warp), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
+ * Constants: those of attention.cuh; TILE, WARPS (that compute), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
  * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
  * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
 
-#define WARPS (TILE / 16)
 #define CONSUMERS (WARPS * 32)
 #define THREADS (CONSUMERS + 32)
-#define ROW_BYTES (HD * 2 + 16)
-#define CHUNKS (HD / 8)
+#define STEPS (TILE / 16 / WARPS) /* times 16 tokens that a warp takes of a tile */
+#define Q_ROW (HD * 2 + 16)
+#define Q_CHUNKS (HD / 8)
+#define ROW_BYTES (HD * KV_ELEM + 16)
+#define CHUNKS (HD * KV_ELEM / 16)
 #define KV_BYTES (TILE * ROW_BYTES)
-#define STAGE_BYTES (2 * KV_BYTES + 16 * ROW_BYTES) /* K, V, Q */
+#define STAGE_BYTES (2 * KV_BYTES + 16 * Q_ROW) /* K, V, Q */
 #define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
 #define WEIGHTS (HD < 32 ? 16 : 64) /* pieces whose maxima and sums are merged at once */
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
-STATIC_ASSERT(HD % 16 == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
+STATIC_ASSERT(HD % 16 == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
 STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES && (WEIGHTS * 16 + 16) * 8 <= STAGE_BYTES, "results fit a stage");
 
 /* The step, in shared memory. */
@@ -160,7 +162,7 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
         int32_t page = (int32_t)shuffle_u32(FULL_WARP, ids, s, WARP), first = t0 + (int32_t)(s * SPAN);
         const char *k = (const char *)p->pool;
         if (page >= 0)
-            k += page * p->page_bytes + p->layer_offset + KV_ROWS_TOKEN(c->kv_head, first % PAGE_TOKENS, PAGE_TOKENS, HD, 2) +
+            k += page * p->page_bytes + p->layer_offset + KV_ROWS_TOKEN(c->kv_head, first % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) +
                  lane * 16;
         UNROLL for (uint32_t i = 0; i < (SPAN * CHUNKS + 31) / 32; i++)
         {
@@ -171,7 +173,7 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
             uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
             unsigned char *dst = stage + (s * SPAN + row) * ROW_BYTES + col * 16;
             cp_async16_zfill(dst, k + i * 512, bytes);
-            cp_async16_zfill(dst + KV_BYTES, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) + i * 512, bytes);
+            cp_async16_zfill(dst + KV_BYTES, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) + i * 512, bytes);
         }
     }
 }
@@ -185,13 +187,13 @@ DEVICE uint32_t split_pages(const struct attention_tile_params *p, const struct 
 
 DEVICE void split_load_q(const struct attention_tile_params *p, const struct piece *c, unsigned char *to)
 {
-    UNROLL for (uint32_t i = 0; i < 16 * CHUNKS / 32; i++)
+    UNROLL for (uint32_t i = 0; i < 16 * Q_CHUNKS / 32; i++)
     {
-        uint32_t at = lane_id() + i * 32, row = at / CHUNKS, col = at % CHUNKS, f = c->first + row;
+        uint32_t at = lane_id() + i * 32, row = at / Q_CHUNKS, col = at % Q_CHUNKS, f = c->first + row;
         bool there = f < (uint32_t)c->rows * GROUP;
         const bf16 *from = (const bf16 *)p->q;
         if (there) from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD + col * 8;
-        cp_async16_zfill(to + row * ROW_BYTES + col * 16, from, there ? 16 : 0);
+        cp_async16_zfill(to + row * Q_ROW + col * 16, from, there ? 16 : 0);
     }
 }
 
@@ -248,7 +250,19 @@ DEVICE void split_load(const struct attention_tile_params *p, const struct step 
 
 /* ---- the computing warps ------------------------------------------------------------------------------------------------- */
 
-/* The fragments of a piece's query rows. */
+/* With e4m3 pages products are of f16, which holds every e4m3 and, at the sizes queries have, every bf16. A lane then takes four
+ * consecutive elements of a row where the instruction wants two pairs: the order of k is free as long as both sides share it,
+ * and so is the order of columns. Lane c of four, k step or 16 columns g:
+ *
+ *     queries, keys    registers 0, 1 and 2, 3 of four: elements 16 g + 4 c .. + 1 and + 2 .. + 3
+ *     values           column q of tile 2 g is element 16 g + 2 q, of tile 2 g + 1 the one behind it */
+#define E4M3 (KV_ELEM == 1)
+DEVICE uint32_t split_f16x2(uint32_t x)
+{
+    return f32_to_f16x2(bf16x2_lo_f32(as_bf16x2(x)), bf16x2_hi_f32(as_bf16x2(x))).bits;
+}
+
+/* The fragments of a piece's query rows, from memory. */
 DEVICE void split_query(const struct attention_tile_params *p, const struct piece *c, uint32_t q[HD / 16][4])
 {
     const uint32_t lane = lane_id();
@@ -257,12 +271,29 @@ DEVICE void split_query(const struct attention_tile_params *p, const struct piec
         uint32_t f = c->first + lane / 4 + 8 * h;
         bool there = f < (uint32_t)c->rows * GROUP;
         const bf16 *from = (const bf16 *)p->q;
-        if (there) from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD + lane % 4 * 2;
+        if (there)
+            from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD +
+                    lane % 4 * (E4M3 ? 4 : 2);
         UNROLL for (int k = 0; k < HD / 16; k++)
         {
             q[k][h] = there ? ld4(from + k * 16) : 0;
-            q[k][h + 2] = there ? ld4(from + k * 16 + 8) : 0;
+            q[k][h + 2] = there ? ld4(from + k * 16 + (E4M3 ? 2 : 8)) : 0;
+            if (E4M3) q[k][h] = split_f16x2(q[k][h]), q[k][h + 2] = split_f16x2(q[k][h + 2]);
         }
+    }
+}
+/* Step k of the same, from 16 rows in shared memory. */
+DEVICE void split_query_shared(const unsigned char *qs, int k, uint32_t q[4])
+{
+    const uint32_t lane = lane_id();
+    if (E4M3) {
+        UNROLL for (int h = 0; h < 2; h++)
+        {
+            u32x2 x = ld8(qs + (lane / 4 + 8 * h) * Q_ROW + k * 32 + lane % 4 * 8);
+            q[h] = split_f16x2(x.v[0]), q[h + 2] = split_f16x2(x.v[1]);
+        }
+    } else {
+        ldmatrix_x4(q, qs + lane % 16 * Q_ROW + k * 32 + lane / 16 * 16);
     }
 }
 
@@ -272,15 +303,14 @@ DEVICE void split_keep(unsigned char *q_copy, int k, const uint32_t q[4])
     st16(q_copy + ((uint32_t)k * 32 + lane_id()) * 16, x);
 }
 
-/* 16 tokens from t0, whose rows of K and V begin at ks. */
-DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], const unsigned char *q_copy, int32_t t0, const int32_t begin[2],
-                       const int32_t end[2], const int32_t at[2], const float slope[2], float m[2], float l[2], float o[HD / 8][4])
+/* s = q k^T, 16 tokens whose keys begin at ks. */
+DEVICE void split_scores(const unsigned char *ks, const uint32_t q[HD / 16][4], const unsigned char *q_copy, float s[2][4])
 {
     const uint32_t lane = lane_id();
-    float s[2][4];
+    const unsigned char *at = E4M3 ? ks + lane / 4 * ROW_BYTES + lane % 4 * 4
+                                   : ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
     UNROLL for (int n = 0; n < 2; n++)
         UNROLL for (int e = 0; e < 4; e++) s[n][e] = 0;
-    const unsigned char *k_at = ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
     UNROLL for (int k = 0; k < HD / 16; k++)
     {
         uint32_t b[4];
@@ -289,11 +319,69 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], co
             a = ld16(q_copy + (k * 32 + lane) * 16);
         else
             UNROLL for (int e = 0; e < 4; e++) a.v[e] = q[k][e];
-        ldmatrix_x4(b, k_at + k * 32);
-        mma_bf16(s[0], a.v, b);
-        mma_bf16(s[1], a.v, b + 2);
+        if (E4M3) {
+            UNROLL for (int n = 0; n < 2; n++)
+            {
+                uint32_t x = ld4(at + n * 8 * ROW_BYTES + k * 16);
+                b[2 * n] = e4m3x2_to_f16x2((uint16_t)x).bits, b[2 * n + 1] = e4m3x2_to_f16x2((uint16_t)(x >> 16)).bits;
+                mma_f16(s[n], a.v, b + 2 * n);
+            }
+        } else {
+            ldmatrix_x4(b, at + k * 32);
+            mma_bf16(s[0], a.v, b);
+            mma_bf16(s[1], a.v, b + 2);
+        }
     }
-    float keep[2];
+}
+
+/* o += weights v, 16 tokens whose values begin at vs. */
+DEVICE void split_values(const unsigned char *vs, const float s[2][4], float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id();
+    const unsigned char *at = vs + lane % 16 * ROW_BYTES + lane / 16 * 16;
+    uint32_t a[4];
+    UNROLL for (int e = 0; e < 4; e++)
+    {
+        float lo = s[e / 2][e % 2 * 2], hi = s[e / 2][e % 2 * 2 + 1];
+        a[e] = E4M3 ? f32_to_f16x2(lo, hi).bits : f32_to_bf16x2(lo, hi).bits;
+    }
+    if (E4M3) {
+        /* Transposed as 16-bit units: a lane gets two elements of two tokens, and the pairs of tokens are put together. */
+        UNROLL for (int g = 0; g < HD / 16; g += 2)
+        {
+            uint32_t x[4];
+            if (g + 1 < HD / 16)
+                ldmatrix_x4_trans(x, at + g * 16);
+            else
+                ldmatrix_x2_trans(x, at + g * 16);
+            UNROLL for (int i = 0; i < 2 && g + i < HD / 16; i++)
+            {
+                uint32_t lo = byte_permute(x[2 * i], 0, 0x3120), hi = byte_permute(x[2 * i + 1], 0, 0x3120);
+                uint32_t even[2] = {e4m3x2_to_f16x2((uint16_t)lo).bits, e4m3x2_to_f16x2((uint16_t)hi).bits};
+                uint32_t odd[2] = {e4m3x2_to_f16x2((uint16_t)(lo >> 16)).bits, e4m3x2_to_f16x2((uint16_t)(hi >> 16)).bits};
+                mma_f16(o[2 * (g + i)], a, even);
+                mma_f16(o[2 * (g + i) + 1], a, odd);
+            }
+        }
+    } else {
+        UNROLL for (int d = 0; d < HD / 16; d++)
+        {
+            uint32_t b[4];
+            ldmatrix_x4_trans(b, at + d * 32);
+            mma_bf16(o[2 * d], a, b);
+            mma_bf16(o[2 * d + 1], a, b + 2);
+        }
+    }
+}
+
+/* 16 tokens from t0, whose rows of K and V begin at ks. */
+DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], const unsigned char *q_copy, int32_t t0,
+                       const int32_t begin[2], const int32_t end[2], const int32_t at[2], const float slope[2], float m[2],
+                       float l[2], float o[HD / 8][4])
+{
+    const uint32_t lane = lane_id();
+    float s[2][4], keep[2];
+    split_scores(ks, q, q_copy, s);
     UNROLL for (int h = 0; h < 2; h++)
     {
         float most = NO_SCORE, sum = 0;
@@ -321,16 +409,7 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], co
         UNROLL for (int d = 0; d < HD / 8; d++)
             UNROLL for (int e = 0; e < 4; e++) o[d][e] *= keep[e / 2];
     }
-    uint32_t a[4];
-    UNROLL for (int e = 0; e < 4; e++) a[e] = f32_to_bf16x2(s[e / 2][e % 2 * 2], s[e / 2][e % 2 * 2 + 1]).bits;
-    const unsigned char *v_at = ks + KV_BYTES + lane % 16 * ROW_BYTES + lane / 16 * 16;
-    UNROLL for (int d = 0; d < HD / 16; d++)
-    {
-        uint32_t b[4];
-        ldmatrix_x4_trans(b, v_at + d * 32);
-        mma_bf16(o[2 * d], a, b);
-        mma_bf16(o[2 * d + 1], a, b + 2);
-    }
+    split_values(ks + KV_BYTES, s, o);
 }
 
 /* Four elements of a packed row, and its maximum and sum without the sink, become y. */
@@ -414,11 +493,15 @@ DEVICE void split_end(const struct attention_tile_params *p, const struct piece 
         float sum = warp_sum_f32(l[h], 4);
         uint32_t row = lane / 4 + 8 * h;
         if (row >= rows) continue;
-        float *to = stage + (warp_id() * 16 + row) * SCRATCH + lane % 4 * 2;
-        UNROLL for (int d = 0; d < HD / 8; d++)
+        float *to = stage + (warp_id() * 16 + row) * SCRATCH + lane % 4 * (E4M3 ? 4 : 2);
+        UNROLL for (int d = 0; d < HD / 8; d += 2)
         {
-            u32x2 x = {{f32_bits(o[d][2 * h]), f32_bits(o[d][2 * h + 1])}};
-            st8(to + d * 8, x);
+            u32x2 x = {{f32_bits(o[d][2 * h]), f32_bits(o[d][2 * h + 1])}}, y = {{f32_bits(o[d + 1][2 * h]), f32_bits(o[d + 1][2 * h + 1])}};
+            u32x4 four = {{x.v[0], y.v[0], x.v[1], y.v[1]}};
+            if (E4M3)
+                st16(to + d * 8, four);
+            else
+                st8(to + d * 8, x), st8(to + d * 8 + 8, y);
         }
         if (lane % 4 == 0) sums[(warp_id() * 16 + row) * 2] = m[h], sums[(warp_id() * 16 + row) * 2 + 1] = sum;
     }
@@ -494,13 +577,15 @@ DEVICE void split_compute(const struct attention_tile_params *p, const struct st
                 UNROLL for (int k = 0; k < HD / 16; k++)
                 {
                     uint32_t x[4];
-                    ldmatrix_x4(x, stage + 2 * KV_BYTES + lane % 16 * ROW_BYTES + k * 32 + lane / 16 * 16);
+                    split_query_shared(stage + 2 * KV_BYTES, k, x);
                     if (Q_SHARED)
                         split_keep(q_copy, k, x);
                     else
                         UNROLL for (int e = 0; e < 4; e++) q[k][e] = x[e];
                 }
-            split_step(stage + warp_id() * 16 * ROW_BYTES, q, q_copy, t0, see, sight_end, at, slope, m, l, o);
+            UNROLL_N(1) for (uint32_t i = 0; i < STEPS; i++)
+                split_step(stage + (i * WARPS + warp_id()) * 16 * ROW_BYTES, q, q_copy, t0 + (int32_t)(i * WARPS * 16), see, sight_end, at,
+                           slope, m, l, o);
             if (j + 1 == c.tiles) split_end(p, &c, t->per, (float *)stage, sums, flag, m, l, o);
             warp_sync(FULL_WARP);
             if (lane == 0) mbarrier_arrive(&empty[turn]);

@@ -39,15 +39,23 @@ DEVICE void tile_load(const struct attention_tile_params *p, const struct tile *
             there = page >= 0;
             if (there) {
                 k = (const char *)p->pool + page * p->page_bytes + p->layer_offset +
-                    KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, 2) + col * 16;
-                v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2);
+                    KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) + col * 8 * KV_ELEM;
+                v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM);
             }
         } else if (there) {
             k = (const char *)((const bf16 *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * 8);
             v = (const char *)((const bf16 *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * 8);
         }
-        cp_async16_zfill(to + row * ROW_BYTES + col * 16, k, there ? 16 : 0);
-        cp_async16_zfill(to + STAGE_BYTES + row * ROW_BYTES + col * 16, v, there ? 16 : 0);
+        unsigned char *dst = to + row * ROW_BYTES + col * 16;
+        if (PAGES && KV_ELEM == 1) {
+            u32x2 a = {{0, 0}}, b = {{0, 0}};
+            if (there) a = ld8(k), b = ld8(v);
+            st16(dst, attention_widen(a));
+            st16(dst + STAGE_BYTES, attention_widen(b));
+        } else {
+            cp_async16_zfill(dst, k, there ? 16 : 0);
+            cp_async16_zfill(dst + STAGE_BYTES, v, there ? 16 : 0);
+        }
     }
 }
 

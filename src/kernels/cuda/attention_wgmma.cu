@@ -103,17 +103,27 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
                        int32_t t0, bool value, unsigned char *to)
 {
     const uint32_t row0 = thread / CHUNKS, col = thread % CHUNKS;
-    const int64_t stride = PAGES ? HD * 2 : (value ? p->v_stride : p->k_stride) * 2;
-    const char *base = (const char *)p->pool + p->layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
-                       KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, 2);
+    const int64_t stride = PAGES ? HD * KV_ELEM : (value ? p->v_stride : p->k_stride) * 2;
+    const char *base = (const char *)p->pool + p->layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) : 0) +
+                       KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM);
     if (!PAGES) base = (const char *)((const bf16 *)(value ? p->v : p->k) + t->kv_head * HD) + (t->row0 + t0) * stride;
-    base += row0 * stride + col * 16;
+    base += row0 * stride + col * (PAGES && KV_ELEM == 1 ? 8 : 16);
     bool inside = t0 + N <= t->to;
     UNROLL for (int i = 0; i < N / SPAN && PAGES; i++) inside = inside && pages[i] >= 0;
     UNROLL for (uint32_t s = 0; s < N / SPAN; s++)
     {
         const char *from = base + (PAGES ? pages[s] * p->page_bytes : (int64_t)s * SPAN * stride);
-        if (inside) {
+        if (PAGES && KV_ELEM == 1) {
+            u32x2 x[SPAN / ROWS_A_TURN];
+            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            {
+                bool there = inside || (t0 + (int32_t)(row0 + s * SPAN + i * ROWS_A_TURN) < t->to && pages[s] >= 0);
+                x[i].v[0] = x[i].v[1] = 0;
+                if (there) x[i] = ld8(from + i * ROWS_A_TURN * stride);
+            }
+            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+                st16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), attention_widen(x[i]));
+        } else if (inside) {
             UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
                 cp_async16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), from + i * ROWS_A_TURN * stride);
         } else {

@@ -11,7 +11,8 @@
  * group only. Row r has CHUNKS groups: CQ of queries (chunk c: heads c, c + CQ, ...), CK of keys, and when WRITE CK of values.
  *
  * Constants: HEADS KV_HEADS HD VEC_BYTES TPR REP THREADS; NORM: bytes of a weight, 0: none; NORM_AFTER: norm behind the rotation;
- * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS. */
+ * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS; KV_ELEM: bytes of an element
+ * of the pages (2 bf16, 1 e4m3, saturated). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/trig.cuh"
 #include "kernels/cuda/common/vec.cuh"
@@ -74,6 +75,15 @@ DEVICE void qk_rotate(float *low, float *high, const float *c, const float *s)
     }
 }
 
+DEVICE void qk_store_e4m3(char *to, const float *f)
+{
+    UNROLL for (int e = 0; e < VEC_BF16; e += 8)
+    {
+        u32x2 x = {{f32_to_e4m3x4(f[e], f[e + 1], f[e + 2], f[e + 3]), f32_to_e4m3x4(f[e + 4], f[e + 5], f[e + 6], f[e + 7])}};
+        st8(to + e, x);
+    }
+}
+
 KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
 {
     const uint32_t t = thread_x() % TPR, unit = block_x() * GROUPS + thread_x() / TPR;
@@ -129,9 +139,9 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     if (WRITE && kind != QUERY) {
         keep = live && slot >= 0;
         to = (char *)p.pool + slot / PAGE_TOKENS * p.page_bytes + p.layer_offset +
-             (kind == VALUE ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0) +
-             KV_ROWS_TOKEN(0, slot % PAGE_TOKENS, PAGE_TOKENS, HD, 2);
-        head_bytes = KV_ROWS_TOKEN(1, 0, PAGE_TOKENS, HD, 2);
+             (kind == VALUE ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) : 0) +
+             KV_ROWS_TOKEN(0, slot % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM);
+        head_bytes = KV_ROWS_TOKEN(1, 0, PAGE_TOKENS, HD, KV_ELEM);
     }
     UNROLL for (int r = 0; r < REP; r++)
     {
@@ -155,6 +165,12 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
             }
             if (ROPE && !NORM_AFTER && s < ROT) qk_rotate(f[i][0], f[i][1], cosine[i], sine[i]);
             if (keep && head < heads) {
+                if (WRITE && KV_ELEM == 1 && kind != QUERY) {
+                    if (kind == VALUE) vec_to_f32(&x[r][i][0], f[i][0]), vec_to_f32(&x[r][i][1], f[i][1]);
+                    qk_store_e4m3(to + head * head_bytes + qk_low(s) * VEC_BF16, f[i][0]);
+                    qk_store_e4m3(to + head * head_bytes + qk_high(s) * VEC_BF16, f[i][1]);
+                    continue;
+                }
                 bool raw = WRITE && kind == VALUE;
                 vec_st(to + head * head_bytes + qk_low(s) * VEC_BYTES, raw ? x[r][i][0] : vec_from_f32(f[i][0]));
                 vec_st(to + head * head_bytes + qk_high(s) * VEC_BYTES, raw ? x[r][i][1] : vec_from_f32(f[i][1]));
