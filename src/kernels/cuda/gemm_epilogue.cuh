@@ -23,16 +23,23 @@ DEVICE float gemm_finish(const struct gemm_params *p, const struct gemm_part *pa
     if (GATED) v *= BIAS ? up + gemm_bias(&p->part[1], col) : up;
     return v * p->alpha;
 }
-DEVICE void gemm_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
+/* The old y, and the new one. */
+DEVICE float gemm_old(const struct gemm_part *part, uint32_t row, uint32_t col)
 {
     const size_t at = (size_t)row * (size_t)part->y_stride + col;
-    if (OUT_F32) {
-        float *y = (float *)part->y + at;
-        *y = ACCUMULATE ? *y + v : v;
-    } else {
-        bf16 *y = (bf16 *)part->y + at;
-        *y = f32_to_bf16(ACCUMULATE ? bf16_to_f32(*y) + v : v);
-    }
+    return OUT_F32 ? ((const float *)part->y)[at] : bf16_to_f32(((const bf16 *)part->y)[at]);
+}
+DEVICE void gemm_put(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
+{
+    const size_t at = (size_t)row * (size_t)part->y_stride + col;
+    if (OUT_F32)
+        ((float *)part->y)[at] = v;
+    else
+        ((bf16 *)part->y)[at] = f32_to_bf16(v);
+}
+DEVICE void gemm_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
+{
+    gemm_put(part, row, col, ACCUMULATE ? gemm_old(part, row, col) + v : v);
 }
 /* Columns col and col + 1 (col even) of a row; what lies at or beyond part->n is not stored. */
 DEVICE void gemm_store_pair(const struct gemm_params *p, const struct gemm_part *part, uint32_t row, uint32_t col, float v0, float v1,

@@ -131,29 +131,34 @@ DEVICE bool gemv_merge(const struct gemm_params *p, uint32_t group, uint32_t blo
     return true;
 }
 
-DEVICE void gemv_epilogue(const struct gemm_params *p, uint32_t tile, uint32_t first_row, const float d[N / 2])
+/* A thread's results: sums d[4 j + e] and d[4 j + 2 + e] are rows first_row + 8 j + 2 c + e of weight rows q and q + 8 of its
+ * warp's sixteen. store false: the old y into `old`, which is asked for while the weights stream; true: the new one. */
+DEVICE void gemv_results(const struct gemm_params *p, uint32_t tile, uint32_t first_row, const float d[N / 2], float old[N / 2], bool store)
 {
     const struct gemm_part *part = &p->part[gemv_part_of(p, tile)];
     const uint32_t warp = warp_id(), q = lane_id() / 4, c = lane_id() % 4, n = (uint32_t)part->n;
     const uint32_t col = (tile - (uint32_t)part->tile) * COLUMNS + warp * (16 / (1 + GATED)) + q;
-    UNROLL for (uint32_t j = 0; j < N / 8; j++)
-        UNROLL for (uint32_t e = 0; e < 2; e++)
-        {
-            const uint32_t row = first_row + j * 8 + c * 2 + e, at = j * 4 + e;
-            if (row >= p->rows) continue;
-            if (col < n) gemm_store(part, row, col, gemm_finish(p, part, col, d[at], d[at + 2]));
-            if (!GATED && col + 8 < n) gemm_store(part, row, col + 8, gemm_finish(p, part, col + 8, d[at + 2], 0.0f));
-        }
+    UNROLL for (uint32_t i = 0; i < N / 2; i += GATED && i % 2 ? 3 : 1)
+    {
+        const uint32_t row = first_row + i / 4 * 8 + c * 2 + i % 2, column = col + (GATED ? 0 : i / 2 % 2 * 8);
+        if (row >= p->rows || column >= n) continue;
+        if (store)
+            gemm_put(part, row, column, gemm_finish(p, part, column, d[i], GATED ? d[i + 2] : 0.0f) + (ACCUMULATE ? old[i] : 0.0f));
+        else
+            old[i] = gemm_old(part, row, column);
+    }
 }
 
 DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run,
                          uint32_t group, uint32_t block, uint32_t *last)
 {
     uint32_t stage = 0, phase = 0;
+    grid_dependency_wait(); /* y and work may be a predecessor's */
     for (uint32_t unit = run.begin; unit < run.end;) {
         const uint32_t tile = unit / run.chunks, from = unit % run.chunks, to = min_u32(run.chunks, from + run.end - unit);
         uint32_t before = 0;
-        float d[N / 2];
+        float d[N / 2], old[N / 2];
+        if (ACCUMULATE) gemv_results(&p->g, tile, group * N, d, old, false);
         for (uint32_t s = from; s < to; s++) {
             const unsigned char *w = stages + stage * STAGE_BYTES + warp_id() / 4 * (64 * 128), *x = stages + stage * STAGE_BYTES + KB * W_BYTES;
             mbarrier_wait(&full[stage], phase);
@@ -176,9 +181,8 @@ DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stage
         wgmma_wait(0);
         wgmma_pin(d, N / 2);
         if (lane_id() == 0) mbarrier_arrive(&empty[before]);
-        if (unit == run.begin) grid_dependency_wait(); /* y and work may be a predecessor's */
         if ((from == 0 && to == run.chunks) || gemv_merge(&p->g, group, block, tile, run.chunks, d, last))
-            gemv_epilogue(&p->g, tile, group * N, d);
+            gemv_results(&p->g, tile, group * N, d, old, true);
         unit += to - from;
     }
 }
