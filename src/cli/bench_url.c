@@ -11,7 +11,7 @@
 
 static struct {
     const char *url, *model, *key, *endpoint, *svg;
-    int64_t prompt, gen, requests, concurrency, seed, prefix;
+    int64_t prompt, gen, requests, concurrency, seed, prefix, ids;
     double rate, timeout, slo_ttft, slo_gap;
     bool json, ignore_eos;
 } o;
@@ -22,6 +22,7 @@ static const struct option options[] = {
     {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat", "completions", 0, 0, "which interface", &o.endpoint},
     {"api-key", 0, OPTION_TEXT, NULL, "KEY", NULL, NULL, 0, 0, "sent as Authorization: Bearer", &o.key},
     {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "128", 1, 1 << 20, "words of each prompt, about a token each", &o.prompt},
+    {"ids", 0, OPTION_INT, NULL, "V", NULL, "0", 0, 1 << 24, "prompts of exactly --prompt random token ids below V instead of words (completions)", &o.ids},
     {"prefix", 0, OPTION_INT, NULL, "P", NULL, "0", 0, 1 << 20, "of them, so many are the same in all", &o.prefix},
     {"gen", 'g', OPTION_INT, NULL, "G", NULL, "64", 1, 1 << 20, "new tokens of each answer", &o.gen},
     {"requests", 'n', OPTION_INT, NULL, "N", NULL, "64", 1, 1 << 20, "how many in all", &o.requests},
@@ -62,6 +63,14 @@ static void add_words(struct strbuf *b, uint64_t seed, int64_t n)
     }
 }
 
+static void add_ids(struct strbuf *b, uint64_t seed, int64_t n, bool first)
+{
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+        strbuf_printf(b, "%s%llu", first && !i ? "" : ",", (unsigned long long)((seed >> 33) % (uint64_t)o.ids));
+    }
+}
+
 static void write_body(void *user, int index, struct strbuf *b)
 {
     (void)user;
@@ -69,9 +78,18 @@ static void write_body(void *user, int index, struct strbuf *b)
     strbuf_adds(b, "{\"model\":");
     json_add_str(b, str_of(o.model));
     strbuf_printf(b, ",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"temperature\":0,\"max_tokens\":%lld%s,", (long long)o.gen, o.ignore_eos ? ",\"ignore_eos\":true" : "");
+    int64_t shared = ROSE_MIN(o.prefix, o.prompt);
+    uint64_t seed = (uint64_t)o.seed * 1000003 + (uint64_t)index * 7919 + 1;
+    if (o.ids) {
+        strbuf_adds(b, "\"prompt\":[");
+        add_ids(b, 7, shared, true);
+        add_ids(b, seed, o.prompt - shared, !shared);
+        strbuf_adds(b, "]}");
+        return;
+    }
     strbuf_adds(b, chat ? "\"messages\":[{\"role\":\"user\",\"content\":\"" : "\"prompt\":\"");
-    add_words(b, 7, ROSE_MIN(o.prefix, o.prompt));
-    add_words(b, (uint64_t)o.seed * 1000003 + (uint64_t)index * 7919 + 1, o.prompt - ROSE_MIN(o.prefix, o.prompt));
+    add_words(b, 7, shared);
+    add_words(b, seed, o.prompt - shared);
     strbuf_adds(b, chat ? "\"}]}" : "\"}");
 }
 
