@@ -14,7 +14,8 @@ typedef void *blas_object; /* handle, operation, layout, preference */
 typedef int blas_status;   /* 0: success */
 enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, OPERATION_T = 1 };
 enum { MATMUL_TRANS_A = 3 };
-enum { PREFERENCE_WORKSPACE = 1, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B, PREFERENCE_ALIGN_C, PREFERENCE_ALIGN_D };
+enum { REDUCTION_IN_F32 = 2 }; /* sums of split products meet in float32, never in y's type */
+enum { PREFERENCE_WORKSPACE = 1, PREFERENCE_REDUCTIONS = 3, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B, PREFERENCE_ALIGN_C, PREFERENCE_ALIGN_D };
 struct blas_algorithm {
     uint64_t data[8];
 };
@@ -246,6 +247,8 @@ static enum rose_status make_entry(struct cuda_blas *b, const struct blas_key *k
     if (!s) s = b->api.layout_create(&e->y, type, (uint64_t)k->n, k->rows, k->y_stride);
     if (!s) s = b->api.preference_create(&preference);
     if (!s) s = b->api.preference_set(preference, PREFERENCE_WORKSPACE, &workspace, sizeof workspace);
+    const uint32_t reductions = REDUCTION_IN_F32;
+    if (!s) s = b->api.preference_set(preference, PREFERENCE_REDUCTIONS, &reductions, sizeof reductions);
     const uint32_t align[] = {k->align_w, k->align_x, k->align_y, k->align_y};
     for (int i = 0; i < 4 && !s; i++) s = b->api.preference_set(preference, PREFERENCE_ALIGN_A + i, &align[i], sizeof align[i]);
     if (!s) s = b->api.choose(b->handle, b->operation, e->w, e->x, e->y, e->y, preference, 1, &choice, &count);
