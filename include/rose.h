@@ -94,6 +94,7 @@ struct rose_engine_options {
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
     const char *chat_template; /* template text that replaces the model's own; NULL */
+    const char *weights;    /* what float matrices become in memory: "file" (NULL): as they are; "bf16", "q8_0": faster where they do, less exact (CPU) */
     const char *task;       /* "auto" (NULL): what the model's files say; "generate", "embed", "classify", "score" */
     bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
     /* Called from rose_engine_open while loading; may be NULL. */
@@ -202,6 +203,21 @@ struct rose_kernels_options {
 };
 /* device: a CUDA device, or NULL. *out is freed with rose_free. */
 enum rose_status rose_kernels(struct rose_device *device, const struct rose_kernels_options *options, char **out, struct rose_error *err);
+/* Time single ops over shapes. The ops by number; NULL past the last. */
+const char *rose_bench_op_name(size_t i);
+struct rose_bench_op_options {
+    const char *op;
+    const char *const *shapes; /* "rows=1,16,4096": a number of the op and its values; every combination is a case */
+    size_t shapes_count;
+    double seconds;            /* of each case; 0: 0.3 */
+    int copies;                /* at most so many copies take turns; 0: as many as are larger than the caches */
+    const char *arch;          /* without a device: plan for it, measure nothing */
+    const char *cache_dir, *nvrtc; /* without a device: as in its options */
+    void (*progress)(void *user, const char *what, size_t done, size_t total);
+    void *progress_user;
+};
+/* device: NULL plans. *out is a JSON text (docs/cli.md lists the keys), freed with rose_free. */
+enum rose_status rose_bench_op(struct rose_device *device, const struct rose_bench_op_options *options, char **out, struct rose_error *err);
 void rose_free(void *memory);
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */
@@ -364,6 +380,7 @@ struct rose_stats {
     int running, waiting, pages_total, pages_free, pages_cached;
     int last_prefill_rows, last_decode_rows; /* of the latest step */
     double last_step_s, seconds_since_step;  /* the latter counts only while there is work */
+    bool lost;                               /* the device has failed: requests are refused until the engine is opened again */
     struct rose_histogram ttft, inter_token, end_to_end, step_time, queue_time;
 };
 void rose_engine_stats(const struct rose_engine *engine, struct rose_stats *out);

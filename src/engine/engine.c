@@ -420,6 +420,7 @@ void engine_stats(struct engine *e, struct rose_stats *out)
     pthread_mutex_unlock(&e->counters.lock);
     pthread_mutex_lock(&e->lock);
     out->waiting = ROSE_MAX(out->waiting, e->queued);
+    out->lost = e->failed;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -53,7 +53,7 @@ bool api_error_rose(struct api_error *e, enum rose_status status, const struct r
     case ROSE_LIMIT: return api_error_set(e, 400, "invalid_request_error", "context_length_exceeded", param, "%s", m);
     case ROSE_NO_MEMORY: return api_error_set(e, 503, "server_error", "no_memory", NULL, "%s", m);
     case ROSE_NOT_FOUND: return api_error_set(e, 404, "not_found_error", NULL, NULL, "%s", m);
-    case ROSE_DEVICE: return api_error_set(e, 500, "server_error", "device", NULL, "%s", m);
+    case ROSE_DEVICE: return api_error_set(e, 503, "server_error", "device", NULL, "%s", m);
     case ROSE_CANCELLED: return api_error_set(e, 503, "server_error", "cancelled", NULL, "%s", m);
     case ROSE_INTERNAL: case ROSE_IO: return api_error_set(e, 500, "server_error", NULL, NULL, "%s", m);
     default: return api_error_set(e, 400, "invalid_request_error", "invalid_value", param, "%s", m);

@@ -19,17 +19,18 @@ static void reply_json(struct httpd_request *r, int status, struct strbuf *b)
 void ops_health(struct server *s, struct httpd_request *r)
 {
     struct strbuf b = {0};
-    bool stuck = false;
+    bool stuck = false, lost = false;
     double longest = 0;
     for (int i = 0; i < s->models.count; i++) {
         struct rose_stats st;
         if (!model_is_up(&s->models.models[i])) continue;
         model_stats(&s->models.models[i], &st);
         stuck |= st.seconds_since_step > STALL_S;
+        lost |= st.lost;
         longest = ROSE_MAX(longest, st.seconds_since_step);
     }
-    strbuf_printf(&b, "{\"status\":\"%s\",\"seconds_since_step\":%.3f}", s->draining ? "draining" : stuck ? "stuck" : "ok", longest);
-    reply_json(r, s->draining || stuck ? 503 : 200, &b);
+    strbuf_printf(&b, "{\"status\":\"%s\",\"seconds_since_step\":%.3f}", s->draining ? "draining" : lost ? "device lost" : stuck ? "stuck" : "ok", longest);
+    reply_json(r, s->draining || stuck || lost ? 503 : 200, &b);
 }
 
 void ops_version(struct server *s, struct httpd_request *r)
