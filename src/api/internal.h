@@ -47,7 +47,7 @@ struct rose_engine {
 };
 
 /* task.c: models that embed, classify and score */
-enum rose_status task_wish(const struct rose_engine *engine, const char *name, struct head_wish *out, struct rose_error *err);
+enum rose_status task_wish(const struct rose_engine *engine, const char *name, const char *weights, struct head_wish *out, struct rose_error *err);
 void task_info(const struct rose_engine *engine, struct rose_model_info *info);
 enum rose_status task_submit(struct rose_engine *engine, const struct rose_request *request, uint64_t *id, struct rose_error *err);
 

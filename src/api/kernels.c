@@ -24,16 +24,22 @@ struct kernels {
 
 /* ---- opening ---- */
 
-static enum rose_status open_planned(struct kernels *k, struct rose_error *err)
+enum rose_status kernels_open_planned(const char *arch, const char *cache_dir, const char *nvrtc, struct rose_device **out, struct rose_error *err)
 {
-    const struct rose_kernels_options *o = k->o;
     struct rose_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    k->own = k->device = d;
-    ROSE_TRY(device_planning_open(o->arch ? o->arch : "sm_90a", &d->device, err));
+    *out = d;
+    ROSE_TRY(device_planning_open(arch ? arch : "sm_90a", &d->device, err));
     /* Any model fits: how much memory the card has changes no kernel. */
-    d->device->info.memory_free = (size_t)1 << 46;
-    return device_open_jit(d, &(struct rose_device_options){.cache_dir = o->cache_dir, .nvrtc = o->nvrtc}, err);
+    d->device->info.memory_total = d->device->info.memory_free = (size_t)1 << 46;
+    return device_open_jit(d, &(struct rose_device_options){.cache_dir = cache_dir, .nvrtc = nvrtc}, err);
+}
+
+static enum rose_status open_planned(struct kernels *k, struct rose_error *err)
+{
+    enum rose_status s = kernels_open_planned(k->o->arch, k->o->cache_dir, k->o->nvrtc, &k->own, err);
+    k->device = k->own;
+    return s;
 }
 
 static enum rose_status open_model(struct kernels *k, struct rose_error *err)

@@ -33,6 +33,11 @@ enum rose_status kernels_step_read(const struct engine *engine, int32_t context,
 /* Run each kind of launch with a step of sequences of `context` tokens behind it; a kind that cannot be run keeps -1. */
 enum rose_status kernels_step_measure(struct engine *engine, int32_t context, struct kernels_step *step, struct rose_error *err);
 
+/* Dense BF16 operations a second of the tensor cores of an architecture's usual card; 0: unknown. */
+double kernels_tensor_rate(const char *arch);
+/* A planning device of this architecture and what compiles for it. */
+enum rose_status kernels_open_planned(const char *arch, const char *cache_dir, const char *nvrtc, struct rose_device **out, struct rose_error *err);
+
 /* The text of a kernel. */
 enum rose_status kernels_show(struct jit *jit, const struct jit_kernel *kernel, enum rose_kernels_show show, struct strbuf *out, struct rose_error *err);
 

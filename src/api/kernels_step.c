@@ -21,8 +21,8 @@ static bool alike(const struct kernels_row *r, const struct program_launch *l)
                   a->plan.rows == b->plan.rows && a->plan.bytes == b->plan.bytes);
 }
 
-/* Dense BF16 operations a second of the tensor cores, by the data sheets of the cards that planning.c names. */
-static double tensor_rate(const char *arch)
+/* By the data sheets of the cards that planning.c names. */
+double kernels_tensor_rate(const char *arch)
 {
     static const struct {
         const char *arch;
@@ -34,13 +34,15 @@ static double tensor_rate(const char *arch)
 }
 
 /* Attention's costs are stated by rows; a decode step reads the keys and values of its sequences too. */
-static void add_cache(const struct engine *e, const struct kernels_step *s, int32_t context, struct kernels_row *r)
+static void add_cache(const struct engine *e, const struct kernels_step *s, int32_t context, double rate, struct kernels_row *r)
 {
     const struct model_config *c = &e->model->config;
     const struct program_launch *l = r->launch;
     if (strcmp(s->kind, "decode") || strcmp(l->name, "attention") || l->layer < 0 || l->layer >= c->layers) return;
     int32_t window = c->layer[l->layer].window, seen = window ? ROSE_MIN(window, context) : context;
-    r->bytes += (double)s->seqs * seen * (double)op_cache_token_bytes(e->cache.dtype, &c->heads);
+    double bytes = (double)s->seqs * seen * (double)op_cache_token_bytes(e->cache.dtype, &c->heads);
+    r->bytes += bytes;
+    if (r->predicted_us > 0) r->predicted_us += bytes / rate * 1e6;
     r->ops += 2.0 * s->seqs * seen * c->heads.heads * (c->heads.head_dim + c->heads.value_dim);
     r->limit_us = 0;
 }
@@ -48,7 +50,7 @@ static void add_cache(const struct engine *e, const struct kernels_step *s, int3
 enum rose_status kernels_step_read(const struct engine *engine, int32_t context, struct kernels_step *s, struct rose_error *err)
 {
     const struct device_info *device = &engine->device->info;
-    double rate = 0.875 * (device->bandwidth > 0 ? device->bandwidth : 1e12), tensor = tensor_rate(device->arch);
+    double rate = 0.875 * (device->bandwidth > 0 ? device->bandwidth : 1e12), tensor = kernels_tensor_rate(device->arch);
     s->row = calloc(KERNELS_ROWS, sizeof *s->row);
     if (!s->row) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (int i = 0; i < s->program->count; i++) {
@@ -66,7 +68,7 @@ enum rose_status kernels_step_read(const struct engine *engine, int32_t context,
                 r->limit_us = r->planned->plan.limit_us;
                 cuda_grid(l, &s->extents, r->grid);
             }
-            add_cache(engine, s, context, r);
+            add_cache(engine, s, context, rate, r);
             r->limit_us = ROSE_MAX(r->limit_us, r->bytes / rate * 1e6);
             if (tensor > 0) r->limit_us = ROSE_MAX(r->limit_us, r->ops / tensor * 1e6);
         }

@@ -13,6 +13,7 @@
 static struct {
     int64_t prompt, gen, batch, repeat;
     const char *texts;
+    struct option_list cases;
     bool json, profile;
 } o;
 
@@ -20,9 +21,10 @@ static const struct option options[] = {
     {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "512", 1, 1 << 24, "prompt tokens of each sequence", &o.prompt},
     {"gen", 'g', OPTION_INT, NULL, "G", NULL, "128", 0, 1 << 24, "new tokens of each sequence", &o.gen},
     {"batch", 'b', OPTION_INT, NULL, "B", NULL, "1", 1, 4096, "sequences at once", &o.batch},
+    {"case", 0, OPTION_LIST, NULL, "P:G:B", NULL, NULL, 0, 0, "prompt, new tokens and sequences instead; may be repeated: one engine measures them all", &o.cases},
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
-    {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of the last round went, by kind of launch", &o.profile},
+    {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of one more round goes, by kind of launch", &o.profile},
     {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone", &cli_common.dummy_weights},
     {"texts", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "models that embed or classify: texts of this file, a line each", &o.texts},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
@@ -167,13 +169,54 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
     if (!ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     enum rose_status s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
     for (int64_t i = 0; s == ROSE_OK && i < o.repeat; i++) {
-        if (o.profile && i == o.repeat - 1) s = rose_device_profile(e->device, true, err);
         if (s == ROSE_OK) s = run_round(e->engine, ids, info.vocabulary, &state, &rounds[i], err);
     }
-    free(ids);
     if (s == ROSE_OK) print(&info, rose_device_name(e->device), rounds);
+    /* A round of its own: on a GPU the profile stops behind every launch. */
+    if (s == ROSE_OK && o.profile) s = rose_device_profile(e->device, true, err);
+    if (s == ROSE_OK && o.profile) s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
     if (s == ROSE_OK && o.profile) print_profile(e->device, o.json ? stderr : stdout);
+    if (s == ROSE_OK && o.profile) s = rose_device_profile(e->device, false, err);
+    free(ids);
     return s;
+}
+
+static bool read_case(const char *text, int64_t *prompt, int64_t *gen, int64_t *batch)
+{
+    long long p, g, b;
+    char rest;
+    if (sscanf(text, "%lld:%lld:%lld%c", &p, &g, &b, &rest) != 3 || p < 1 || p > 1 << 24 || g < 0 || g > 1 << 24 || b < 1 || b > 4096) return false;
+    *prompt = p, *gen = g, *batch = b;
+    return true;
+}
+
+/* The engine must hold the largest of them. */
+static bool size_engine(const struct cli_command *self, int *status)
+{
+    int64_t context = o.prompt + o.gen + 1, batch = o.batch, p, g, b;
+    for (int i = 0; i < o.cases.count; i++) {
+        if (!read_case(o.cases.items[i], &p, &g, &b)) {
+            *status = cli_usage(self, "--case %s: write PROMPT:GEN:BATCH, for example 128:64:8", o.cases.items[i]);
+            return false;
+        }
+        context = i ? ROSE_MAX(context, p + g + 1) : p + g + 1;
+        batch = i ? ROSE_MAX(batch, b) : b;
+    }
+    cli_common.sequences = batch;
+    if (o.texts) cli_common.sequences = 256;
+    else if (!cli_common.context) cli_common.context = context;
+    return true;
+}
+
+static enum rose_status measure_all(struct cli_engine *e, struct rose_error *err)
+{
+    if (!o.cases.count) return measure(e, err);
+    for (int i = 0; i < o.cases.count; i++) {
+        read_case(o.cases.items[i], &o.prompt, &o.gen, &o.batch);
+        ROSE_TRY(measure(e, err));
+        fflush(stdout);
+    }
+    return ROSE_OK;
 }
 
 int cli_bench(const struct cli_command *self, int argc, char **argv)
@@ -186,15 +229,11 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     if (cli_bench_is_op(argc, argv)) return cli_bench_op(self, argc, argv);
     if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
+    if (!size_engine(self, &status)) return status;
     struct cli_engine e;
-    enum rose_status s;
-    cli_common.sequences = o.batch;
-    bool encoder = o.texts != NULL;
-    if (encoder) cli_common.sequences = 256;
-    else if (!cli_common.context) cli_common.context = o.prompt + o.gen + 1;
-    s = cli_open(words[0], false, &e, &err);
+    enum rose_status s = cli_open(words[0], false, &e, &err);
     ready_s = now() - began_s;
-    if (s == ROSE_OK) s = measure(&e, &err);
+    if (s == ROSE_OK) s = measure_all(&e, &err);
     status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
     cli_close(&e);
     return status;

@@ -26,6 +26,13 @@ CLI_DECLARE(score);
 /* rose bench --url: its options are others. */
 CLI_DECLARE(bench_url);
 bool cli_bench_is_url(int argc, char **argv);
+/* rose bench OP: likewise. */
+CLI_DECLARE(bench_op);
+bool cli_bench_is_op(int argc, char **argv);
+/* roofline.c: results of rose_bench_op as a picture, operations a second over operations a byte. */
+struct json;
+struct strbuf;
+void cli_roofline(const struct json *root, struct strbuf *out);
 int cli_render_command(const struct cli_command *self, int argc, char **argv);
 size_t cli_render_options(const struct option **options);
 
@@ -74,7 +81,8 @@ size_t cli_render_options(const struct option **options);
 #define CLI_BENCH_COMMAND                                                                                                                            \
     {"bench", "MODEL", "Throughput and latency of a model.",                                                                                         \
      "Rates are totals over the batch. Prompts are random tokens, different in every round.\n"                                                       \
-     "A server is measured with --url; `rose bench --url URL --help` lists its options.\n",                                                          \
+     "A server is measured with --url; `rose bench --url URL --help` lists its options.\n"                                                          \
+     "Single ops are measured over shapes; `rose bench norm --help` lists their options.\n",                                                        \
      cli_bench, cli_bench_options}
 
 #define CLI_SERVE_COMMAND                                                                                                                            \

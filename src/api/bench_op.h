@@ -1,0 +1,43 @@
+/* rose_bench_op, between its files. */
+#ifndef ROSE_API_BENCH_OP_H
+#define ROSE_API_BENCH_OP_H
+
+#include "api/internal.h"
+#include "device/program.h"
+
+enum { BENCH_OP_NUMBERS = 10, BENCH_OP_MEMORY = 16384 };
+
+/* A number that shapes an op, and the values that are measured without --shape. */
+struct bench_number {
+    const char *name, *usual; /* "rows", "1,16,128" */
+    int32_t most;
+};
+
+/* One case of an op: its numbers, its program, its memory. */
+struct bench_case {
+    struct device *device;
+    int32_t value[BENCH_OP_NUMBERS]; /* in the order of the op's numbers */
+    struct program *program;
+    struct extents extents;
+    double more_bytes, more_ops; /* that the launches' costs do not state */
+    struct {
+        void *p;
+        size_t bytes;
+    } memory[BENCH_OP_MEMORY];
+    int memories;
+    const void *noise; /* 1 MiB of random values of the device's activation type, on the host */
+};
+
+struct bench_kind {
+    const char *name;
+    struct bench_number number[BENCH_OP_NUMBERS];
+    void (*extents)(struct bench_case *c);
+    /* Record the op once, with memory of its own. */
+    enum rose_status (*record)(struct bench_case *c, struct rose_error *err);
+};
+extern const struct bench_kind bench_kinds[];
+extern const size_t bench_kinds_count;
+
+enum { BENCH_NOISE = 1 << 20 };
+
+#endif

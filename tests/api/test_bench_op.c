@@ -1,0 +1,87 @@
+/* rose_bench_op on the CPU, planned, and on the stand-in driver of tests/simt/driver. */
+#define _GNU_SOURCE
+#include "base/json.h"
+#include "rose.h"
+#include "test.h"
+
+static const char driver[] = SIMT_DRIVER_DIR "/libsimt_fast.so", cache[] = SIMT_DRIVER_DIR "/kernels-cache";
+
+/* Small shapes of every op. */
+static const struct {
+    const char *op, *shapes[6];
+    int cases;
+} ops[] = {
+    {"norm", {"rows=1,5", "cols=256"}, 2},
+    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2},
+    {"act", {"rows=3", "cols=128", "gated=0,1"}, 2},
+    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2},
+    {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1},
+    {"matmul", {"rows=1,9", "n=128", "k=64"}, 2},
+    {"attention", {"sequences=2", "queries=1,3", "context=40", "heads=4", "kv_heads=2", "dim=64"}, 2},
+};
+
+static void check(struct rose_device *device, const char *arch, bool measured)
+{
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        struct rose_error err = {0};
+        char *text;
+        size_t n = 0;
+        while (n < 6 && ops[i].shapes[n]) n++;
+        struct rose_bench_op_options o = {.op = ops[i].op, .shapes = ops[i].shapes, .shapes_count = n, .seconds = 0.002, .copies = 3, .arch = arch, .cache_dir = cache, .nvrtc = driver};
+        CHECK_OK(rose_bench_op(device, &o, &text, &err), err);
+        if (!text) continue;
+        struct arena a;
+        const struct json *root = NULL;
+        arena_init(&a, 0);
+        CHECK_OK(json_parse(&a, ops[i].op, str_of(text), &root, &err), err);
+        const struct json *results = json_get(root, "results");
+        CHECK_INT(results ? (int)results->count : -1, ops[i].cases);
+        for (uint32_t r = 0; results && r < results->count; r++) {
+            const struct json *j = &results->items[r];
+            CHECK(json_num(json_get(j, "bytes"), 0) > 0 && json_num(json_get(j, "ops"), 0) > 0 && json_num(json_get(j, "limit_us"), 0) > 0);
+            CHECK((json_num(json_get(j, "us"), 0) > 0) == measured);
+            CHECK(json_get(j, "kernels")->count >= 1);
+        }
+        arena_free(&a);
+        rose_free(text);
+    }
+}
+
+TEST(on_the_cpu)
+{
+    struct rose_device *d;
+    struct rose_error err = {0};
+    CHECK_OK(rose_device_open(&(struct rose_device_options){.kind = "cpu", .threads = 2}, &d, &err), err);
+    check(d, NULL, true);
+    rose_device_close(d);
+}
+
+TEST(planned) { check(NULL, "sm_90a", false); }
+
+TEST(on_cuda)
+{
+    struct rose_device *d;
+    struct rose_error err = {0};
+    CHECK_OK(rose_device_open(&(struct rose_device_options){.kind = "cuda", .driver = driver, .nvrtc = driver, .cache_dir = cache}, &d, &err), err);
+    check(d, NULL, true);
+    rose_device_close(d);
+}
+
+TEST(what_cannot_be)
+{
+    static const struct {
+        const char *op, *shape;
+        enum rose_status want;
+        const char *says;
+    } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act"}, {"norm", "lines=1", ROSE_INVALID, "cols=4096"}, {"norm", "rows=0", ROSE_INVALID, "from 1 to"},
+                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x"},         {"norm", "rows=", ROSE_INVALID, "no number"},   {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rose_error err = {0};
+        char *text;
+        struct rose_bench_op_options o = {.op = cases[i].op, .shapes = &cases[i].shape, .shapes_count = 1, .arch = "sm_90a", .cache_dir = cache, .nvrtc = driver};
+        CHECK_INT(rose_bench_op(NULL, &o, &text, &err), cases[i].want);
+        CHECK(!text && strstr(err.message, cases[i].says) != NULL);
+    }
+}
+
+TEST_MAIN(CASE(on_the_cpu), CASE(planned), CASE(on_cuda), CASE(what_cannot_be))
