@@ -281,6 +281,7 @@ static void block_start(struct block *b, uint32_t linear)
     simt_mbarriers_free(b);
     b->copies = 0;
     memset(b->barriers, 0, sizeof b->barriers);
+    memset(b->registers, 0, sizeof b->registers);
     simt_warpgroups_free(b);
     /* The place of the static arrays is known after the first block's first thread came to them. */
     size_t used = simt_fast && g->array_count ? g->static_end : SIMT_SHARED_WINDOW;

@@ -143,6 +143,7 @@ struct block {
     uint32_t copies;   /* asynchronous copies into this block's shared memory that are under way */
     struct tmem *tmem; /* simt_tcgen05.c */
     bool resident;
+    uint16_t registers[SIMT_MAX_THREADS / 128]; /* of a warpgroup's threads, as setmaxnreg set them; 0: as launched */
 };
 
 struct cluster {

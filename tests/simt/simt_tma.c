@@ -388,6 +388,13 @@ void simt_tma_store(const struct tensor_map *map, int rank, const int32_t c[5], 
     if (add && !s.reduce) simt_fail(SIMT_MISUSE, SIMT_PC, "the tensor map names no element type to add");
     if ((uintptr_t)shared % 128)
         simt_fail(SIMT_MISALIGNED, SIMT_PC, "a TMA box in shared memory is 128-byte aligned");
+    /* Measured on an H200: what lies behind the tensor's end is dropped, but these trap (illegal instruction). */
+    for (int i = 0; i < rank; i++)
+        if (c[i] < 0)
+            simt_fail(SIMT_MISUSE, SIMT_PC, "a TMA store at coordinate %d of dimension %d: stores begin inside", c[i], i);
+    if ((int64_t)c[0] * s.map.element_bytes % 16)
+        simt_fail(SIMT_MISALIGNED, SIMT_PC, "a TMA store begins %lld bytes into a row: a multiple of 16 is needed",
+                  (long long)c[0] * s.map.element_bytes);
     store_start(&s, shared, SIMT_PC);
 }
 

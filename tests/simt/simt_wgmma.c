@@ -336,4 +336,18 @@ void simt_setmaxnreg(uint32_t n)
     if (n % 8 || n < 24 || n > 256)
         simt_fail(SIMT_MISUSE, SIMT_PC, "setmaxnreg %u: a multiple of 8, 24 .. 256", n);
     if (simt_grid->l.kernel->arch < 900) simt_fail(SIMT_RESOURCE, SIMT_PC, "setmaxnreg needs sm_90a");
+    /* A block owns what it was launched with, at most 65536 / threads registers a thread in steps of 8; a warpgroup
+     * that asks for more than the others leave waits for ever. One that has not asked may still shrink to 24. */
+    struct fiber *f = simt_grid->current;
+    uint32_t threads = simt_grid->threads, launched = 65536 / threads / 8 * 8, asked = 0;
+    f->block->registers[f->index / 128] = (uint16_t)n;
+    for (uint32_t first = 0; first < threads; first += 128) {
+        uint32_t group = threads - first < 128 ? threads - first : 128, own = f->block->registers[first / 128];
+        asked += group * (own ? own : 24);
+    }
+    if (launched > 255) launched = 255 / 8 * 8;
+    if (asked > launched * threads)
+        simt_fail(SIMT_RESOURCE, SIMT_PC,
+                  "setmaxnreg: the warpgroups ask for %u registers and %u threads are launched with at most %u each, %u in all",
+                  asked, threads, launched, launched * threads);
 }

@@ -80,7 +80,8 @@ TEST(each_mistake_is_found)
                  {7, SIMT_RACE, SIMT_UNWRITTEN},      {8, SIMT_DEADLOCK, SIMT_DEADLOCK},
                  {9, SIMT_RACE, SIMT_RACE},           {10, SIMT_IN_FLIGHT, SIMT_IN_FLIGHT},
                  {11, SIMT_EARLY, SIMT_EARLY},        {12, SIMT_BOUNDS, SIMT_CLEAN},
-                 {13, SIMT_RACE, SIMT_IN_FLIGHT},     {14, SIMT_UNWRITTEN, SIMT_RACE}};
+                 {13, SIMT_RACE, SIMT_IN_FLIGHT},     {14, SIMT_UNWRITTEN, SIMT_RACE},
+                 {15, SIMT_MISALIGNED, SIMT_MISALIGNED}, {16, SIMT_MISUSE, SIMT_MISUSE}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool found = false;
         for (uint64_t seed = 0; seed < 8; seed++) {

@@ -88,4 +88,26 @@ TEST(limits_of_a_launch)
     simt_reset();
 }
 
-TEST_MAIN(CASE(each_is_found_and_its_correction_is_clean), CASE(limits_of_a_launch))
+/* 80 and 216 hung on an H200: 65536 registers of the 64512 that 384 threads are launched with. */
+TEST(warpgroups_share_the_registers_of_the_launch)
+{
+    struct registers_params {
+        uint32_t *y;
+    } p = {simt_buffer("y", 384 * 4, NULL)};
+    static const struct {
+        const char *constants;
+        enum simt_fault want;
+    } cases[] = {{"ROSE_ARCH=900 SHRINK=80 GROW=216", SIMT_RESOURCE},
+                 {"ROSE_ARCH=900 SHRINK=72 GROW=216", SIMT_CLEAN},
+                 {"ROSE_ARCH=900 SHRINK=24 GROW=240", SIMT_CLEAN},
+                 {"ROSE_ARCH=900 SHRINK=20 GROW=240", SIMT_MISUSE}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct simt_kernel *k = simt_kernel("tests/simt/kernels/cuda/registers.cu", "registers", cases[i].constants);
+        struct simt_report r = simt_launch(&(struct simt_launch){.kernel = k, .grid = {1}, .block = {384}}, &p);
+        CHECK_SIMT(r, cases[i].want);
+    }
+    simt_reset();
+}
+
+TEST_MAIN(CASE(each_is_found_and_its_correction_is_clean), CASE(limits_of_a_launch),
+          CASE(warpgroups_share_the_registers_of_the_launch))

@@ -12,7 +12,9 @@
  * copies and both addresses multiples of 16. The boxes lie in shared memory densely, innermost dimension first, with
  * 16-byte chunks swizzled: chunk index ^= (address / 128) % (span / 16) for spans of 32, 64, 128.
  *
- * Coordinates are in elements, innermost first, and may be negative. map is the address of a `struct tensor_map` member of
+ * Coordinates are in elements, innermost first. Those of loads may be negative; a store or reduction begins inside the
+ * tensor (what lies behind its end is dropped) and its innermost coordinate at a multiple of 16 bytes: anything else is an
+ * illegal instruction on an H200. map is the address of a `struct tensor_map` member of
  * the kernel's parameters. Ordinary stores to the source of a store, or to memory that a load overwrites, need
  * fence_proxy_async first (mbarrier.cuh). policy: l2_evict_first(), l2_evict_last() or l2_evict_normal(). */
 #ifndef ROSE_CUDA_TMA_CUH

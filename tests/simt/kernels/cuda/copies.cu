@@ -73,7 +73,8 @@ KERNEL(copies, struct copies_params, p, THREADS, 1)
         if (MISTAKE != 3) fence_proxy_async();
         if (MISTAKE != 4) block_sync();
         if (t == 0) {
-            tma_store_2d(&p.out, 0, (int32_t)(row0 + i * TILE_ROWS), out);
+            int32_t col = MISTAKE == 15 ? 2 : 0, row = MISTAKE == 16 ? -1 : (int32_t)(row0 + i * TILE_ROWS);
+            tma_store_2d(&p.out, col, row, out);
             bulk_commit();
         }
         /* All have read the stage: fill it again. */
