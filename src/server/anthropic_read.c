@@ -20,6 +20,12 @@ static bool read_thinking(void *target, const struct json *v, struct arena *aren
     struct str type = json_str(json_get(v, "type"), "");
     bool enabled = str_is(type, "enabled") || str_is(type, "adaptive");
     if (!enabled && !str_is(type, "disabled")) return api_error_field(e, "thinking", "thinking.type must be \"enabled\", \"adaptive\" or \"disabled\"");
+    /* Anthropic's rules for the budget. It bounds nothing here: thoughts end where the model ends them, and max_tokens bounds both. */
+    const struct json *budget = json_get(v, "budget_tokens");
+    if (str_is(type, "enabled") && (!json_is(budget, JSON_NUMBER) || !budget->is_integer || budget->integer < 1024 || budget->integer > INT32_MAX))
+        return api_error_field(e, "thinking.budget_tokens", "thinking.budget_tokens must be an integer, 1024 or more");
+    if (!str_is(type, "enabled") && !json_is_null(budget)) return api_error_field(e, "thinking.budget_tokens", "thinking.budget_tokens goes with \"type\": \"enabled\"");
+    r->thinking_budget = budget && str_is(type, "enabled") ? (int)budget->integer : 0;
     struct json *kwargs = ARENA_NEW(arena, struct json);
     if (!kwargs || !(kwargs->members = ARENA_ARRAY(arena, struct json_member, 1))) return api_error_set(e, 503, "server_error", NULL, NULL, "out of memory");
     kwargs->type = JSON_OBJECT;
@@ -124,6 +130,8 @@ bool anthropic_read(const struct json *body, bool count_only, struct arena *aren
     if (!fields_read(fields, ROSE_COUNT(fields), "", body, r, arena, e)) return false;
     if (!r->messages || !r->messages->count) return api_error_field(e, "messages", "messages must be a list of at least one message");
     if (!count_only && r->rose.max_tokens < 1) return api_error_field(e, "max_tokens", "max_tokens is missing: say how many tokens the answer may have");
+    if (!count_only && r->thinking_budget >= r->rose.max_tokens)
+        return api_error_field(e, "thinking.budget_tokens", "thinking.budget_tokens (%d) must be less than max_tokens (%d)", r->thinking_budget, r->rose.max_tokens);
     struct strbuf b = {.limit = (size_t)512 << 20};
     bool ok = add_messages(&b, r, e);
     char *copy = ok && !b.failed ? arena_strndup(arena, b.p, b.n) : NULL;

@@ -27,6 +27,7 @@ struct api_request {
     const struct json *messages, *prompt, *system, *kwargs, *documents, *stream_options;
     struct str reasoning_effort, cache_salt, user;
     int max_completion_tokens, add_generation_prompt; /* -1: not given */
+    int thinking_budget;                              /* Anthropic; 0: none */
     bool continue_final_message, add_special_tokens, skip_special_tokens;
 };
 

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "server/httpd.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +141,13 @@ static ssize_t on_read(void *user, uint64_t at, char *to, size_t room)
     return 0;
 }
 
+static enum MHD_Result queue_response(struct MHD_Connection *handle, unsigned status, struct MHD_Response *m)
+{
+    static enum MHD_Result (*queue)(struct MHD_Connection *, unsigned, struct MHD_Response *);
+    if (!queue) *(void **)&queue = dlsym(RTLD_NEXT, "MHD_queue_response");
+    return queue ? queue(handle, status, m) : MHD_NO;
+}
+
 static enum MHD_Result send_answer(struct httpd_request *r)
 {
     r->phase = HTTP_REPLY;
@@ -160,7 +168,7 @@ static enum MHD_Result send_answer(struct httpd_request *r)
     }
     for (int i = 0; i < r->headers_count; i++) MHD_add_response_header(m, r->headers[i].name, r->headers[i].value);
     if (r->close || r->http->draining) MHD_add_response_header(m, "Connection", "close");
-    enum MHD_Result ok = MHD_queue_response(r->handle, (unsigned)r->status, m);
+    enum MHD_Result ok = queue_response(r->handle, (unsigned)r->status, m);
     MHD_destroy_response(m);
     return ok;
 }
@@ -240,6 +248,13 @@ static bool usable_id(const char *id)
     return true;
 }
 
+static void choose_id(struct httpd *h, struct MHD_Connection *handle, char *to, size_t room)
+{
+    const char *id = MHD_lookup_connection_value(handle, MHD_HEADER_KIND, "X-Request-Id");
+    if (usable_id(id)) snprintf(to, room, "%s", id);
+    else snprintf(to, room, "%016llx%08llx", (unsigned long long)h->id_high, (unsigned long long)++h->id_count);
+}
+
 static struct httpd_request *request_open(struct httpd *h, struct MHD_Connection *handle, const char *method, const char *url)
 {
     struct httpd_request *r = calloc(1, sizeof *r);
@@ -257,9 +272,7 @@ static struct httpd_request *request_open(struct httpd *h, struct MHD_Connection
         free(r);
         return NULL;
     }
-    const char *id = MHD_lookup_connection_value(handle, MHD_HEADER_KIND, "X-Request-Id");
-    if (usable_id(id)) snprintf(r->id, sizeof r->id, "%s", id);
-    else snprintf(r->id, sizeof r->id, "%016llx%08llx", (unsigned long long)h->id_high, (unsigned long long)++h->id_count);
+    choose_id(h, handle, r->id, sizeof r->id);
     r->connection->request = r;
     h->requests_count++;
     return r;
@@ -322,6 +335,52 @@ static void on_completed(void *user, struct MHD_Connection *handle, void **conte
     strbuf_free(&r->out);
     arena_free(&r->arena);
     free(r);
+}
+
+/* --- what libmicrohttpd refuses by itself ---------------------------------------------------------------------------------------------- */
+
+static struct httpd *the_httpd; /* there is one server a process */
+
+static const char *refusal_text(unsigned status)
+{
+    switch (status) {
+    case 400: return "the request's line, headers or framing are not valid HTTP/1.1; it needs one Host header and a right Content-Length";
+    case 413: return "the request's body does not fit into the memory of a connection (--max-headers)";
+    case 414: return "the request's line is too long for the memory of a connection (--max-headers)";
+    case 431: return "the request's headers are too large for the memory of a connection (--max-headers)";
+    case 505: return "HTTP/1.1 is spoken here";
+    default: return status < 500 ? "the request is not valid HTTP/1.1" : "the server could not take the request";
+    }
+}
+
+static void send_refusal(struct httpd *h, struct MHD_Connection *handle, int fd, unsigned status)
+{
+    struct strbuf b = {0}, body = {0};
+    struct httpd_request r = {.http = h, .method = "-", .path = "-", .status = (int)status, .began_s = httpd_now()};
+    char waste[4096];
+    choose_id(h, handle, r.id, sizeof r.id);
+    strbuf_printf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":null}}", refusal_text(status), status < 500 || status == 505 ? "invalid_request_error" : "server_error");
+    strbuf_printf(&b, "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n", status, MHD_get_reason_phrase_for(status), r.id);
+    if (h->options->cors_origin) strbuf_printf(&b, "Access-Control-Allow-Origin: %s\r\n", h->options->cors_origin);
+    strbuf_printf(&b, "Connection: close\r\nContent-Length: %zu\r\n\r\n%s", body.n, body.p ? body.p : "");
+    /* A few hundred bytes into an empty send buffer. What has come and is not read would turn the close into a reset, which can overtake them. */
+    ssize_t sent = b.failed ? -1 : send(fd, b.p, b.n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (int i = 0; i < 256 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++) {}
+    r.sent = sent > 0 ? body.n : 0;
+    h->handler.completed(h->handler.user, &r);
+    strbuf_free(&b);
+    strbuf_free(&body);
+}
+
+/* The library answers what it cannot parse in HTML and without an id, has no hook for that, and when it does so while it looks at headers writes the
+ * answer's head twice. It queues these answers by this function of its own, which a program may define in its place: the answer is written here, and
+ * MHD_NO makes the library close the connection. Over TLS the library's answer stays. Our own answers go to its function directly. */
+__attribute__((visibility("default"))) enum MHD_Result MHD_queue_response(struct MHD_Connection *handle, unsigned status, struct MHD_Response *m)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!the_httpd || the_httpd->tls_cert || !info) return queue_response(handle, status, m);
+    send_refusal(the_httpd, handle, info->connect_fd, status);
+    return MHD_NO;
 }
 
 /* --- connections ------------------------------------------------------------------------------------------------------------------------- */
@@ -478,7 +537,7 @@ enum rose_status httpd_open(const struct server_options *options, int epoll_fd, 
     h->epoll_fd = epoll_fd;
     h->listen_fd = -1;
     if (getrandom(&h->id_high, sizeof h->id_high, 0) != sizeof h->id_high) h->id_high = (uint64_t)(httpd_now() * 1e9);
-    *out = h;
+    *out = the_httpd = h;
     return start(h, err);
 }
 
@@ -501,6 +560,7 @@ void httpd_close(struct httpd *h)
         h->graves = next;
     }
     if (h->options->unix_path && h->daemon) unlink(h->options->unix_path);
+    the_httpd = NULL;
     free(h->tls_cert);
     free(h->tls_key);
     free(h);

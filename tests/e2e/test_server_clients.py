@@ -378,7 +378,12 @@ def anthropic_refusals():
         raise AssertionError("no such model")
     except anthropic.NotFoundError:
         pass
-    equal(s.post("/v1/messages", {**base, "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "x"}})[0], 200)
+    equal(s.post("/v1/messages", {**base, "max_tokens": 1030, "stop_sequences": ["e"], "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "x"}})[0], 200)
+    for thinking in ({"type": "enabled"}, {"type": "enabled", "budget_tokens": 1000}, {"type": "enabled", "budget_tokens": "x"}, {"type": "enabled", "budget_tokens": 1024},
+                     {"type": "disabled", "budget_tokens": 1024}):
+        status, _, body = s.post("/v1/messages", {**base, "max_tokens": 1024, "thinking": thinking})
+        equal(status, 400, body)
+        check("thinking.budget_tokens" in body["error"]["message"], body)
 
 
 # --- operations ----------------------------------------------------------------------------------------------------------------------------

@@ -73,6 +73,23 @@ def malformed_requests_end_cleanly():
 
 
 @test
+def what_the_library_refuses_is_json_with_an_id():
+    s = Server("--max-headers", "16k", "--null-model")
+    for data, code in ((b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nbad header\r\nHost: x\r\n\r\n", 400), (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+                       (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-A: a\r\n" * 20000 + b"\r\n", 431), (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", 400),
+                       (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 505)):
+        answer = s.raw(data, timeout=3)
+        equal(status(answer), code, answer[:200])
+        equal(answer.count(b"HTTP/1.1 %d " % code), 1, answer)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        check(b"X-Request-Id: " in head and b"Connection: close" in head and b"application/json" in head, head)
+        check(len(json.loads(body)["error"]["message"]) > 10, body)
+        ident = head.split(b"X-Request-Id: ")[1].split(b"\r\n")[0].decode()
+        check(ident in s.output(), "it is not in the log")
+    equal(s.stop(), 0)
+
+
+@test
 def chunked_bodies_and_expect():
     s = Server.shared()
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(BODY[i:i + 7]), BODY[i:i + 7]) for i in range(0, len(BODY), 7)) + b"0\r\nX-Trailer: 1\r\n\r\n"
