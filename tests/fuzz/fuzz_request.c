@@ -1,8 +1,10 @@
-/* libFuzzer: bodies of requests through every reader of the server. The first byte chooses: chat, completions, messages, tokenize, detokenize. */
+/* libFuzzer: bodies of requests through every reader of the server. The first byte chooses: chat, completions, messages, tokenize, detokenize, and
+ * from 128 on the embedding routes. */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "server/api.h"
+#include "server/pooled.h"
 #include "server/reasoning.h"
 
 static void check(bool ok, const struct api_error *e)
@@ -22,6 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&arena, (size_t)64 << 20);
     struct str text = {(const char *)data + 1, size - 1};
     if (json_parse(&arena, NULL, text, &body, NULL) == ROSE_OK) {
+        struct pooled_request p;
+        if (data[0] >= 128) check(pooled_read((enum pooled_route)(data[0] % POOLED_ROUTES), body, &arena, &p, &e), &e);
         switch (data[0] % 5) {
         case 0: check(openai_chat_read(body, &arena, &r, &e), &e); break;
         case 1: check(openai_completion_read(body, &arena, &r, &e), &e); break;
