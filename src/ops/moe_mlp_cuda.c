@@ -8,12 +8,13 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 64, FEW_WARPS = 8, WGMMA_COLS = 256, CHOOSE_TOKENS = 16 };
+enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 16, FEW_PICKS = 256, WGMMA_COLS = 256 };
 
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     double each = (double)s->tokens * s->top_k / s->experts;
-    if (s->max_tokens <= FEW_TOKENS && s->top_k <= 16 && !s->deterministic) return (struct moe_mlp_form){MOE_MLP_FEW, 1};
+    if (s->route && s->max_tokens <= FEW_TOKENS && s->max_tokens * s->top_k <= FEW_PICKS && plan_arch(d) >= 900 && !s->deterministic)
+        return (struct moe_mlp_form){MOE_MLP_FEW, 1};
     /* wgmma adds up in another order: deterministic steps have one kernel for any number of rows. */
     if (plan_arch(d) == 900 && !s->deterministic && each > 20) return (struct moe_mlp_form){MOE_MLP_WGMMA, each <= 40 ? 64 : 128};
     return (struct moe_mlp_form){MOE_MLP_GROUP, each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128};
@@ -90,31 +91,33 @@ static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down
     plan_int(out, "EXPERT_BIAS", down ? s->down_bias : s->gate_bias);
 }
 
-/* One kernel serves a class of steps: those of at most 1, 4, 16 and 64 tokens. */
+/* One kernel serves a class of steps: those of one, of at most 4 and of at most 16 tokens. A stage has 16 rows of all k, or of as
+ * large a part as lets three fit. */
 static void plan_few(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
 {
-    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : s->max_tokens <= 16 ? 16 : 64,
-            least = most == 1 ? 1 : most / 4 + 1, at_once = ROSE_MIN(most, 8), slot = 1024 + at_once * 64;
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : 16,
+            passes = (most + 7) / 8, chunk, pieces = 1, stage;
+    int fixed = (down ? 8 * most * 64 : 2 * 8 * passes * 512) + most * s->top_k * 28 + 1024, room = shared_of(d, true) - fixed;
+    do {
+        chunk = ((k + pieces - 1) / pieces + 31) / 32 * 32;
+        stage = 16 * (chunk * 2 + 64);
+        pieces++;
+    } while (stage * 3 > room && chunk > 256);
+    /* What L2 takes beside all else of the weights that follow. */
+    int64_t next = (int64_t)s->hidden * s->ffn * 2;
     *out = (struct plan){.kernel = "moe_few", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
-    /* Two kernels share an SM where both fit: the next fills its slots while this one ends. */
-    int room = ROSE_MIN(shared_of(d, true), shared_of(d, false) / (shared_of(d, false) >= 160 << 10 ? 2 : 1)) - 2048;
-    room -= most * s->top_k * 28 + (down ? FEW_WARPS * most * 64 : 0);
-    int depth = ROSE_MAX(3, ROSE_MIN(room / (FEW_WARPS * slot), 16));
-    /* Each warp has at least three units of the fewest experts that this class touches. */
-    int32_t segments = ROSE_MAX(1, 3 * FEW_WARPS / (least * s->top_k)), segment = ((k + segments - 1) / segments + 31) / 32 * 32;
     constants(out, s, down);
     plan_int(out, "MAX_TOKENS", most);
-    plan_int(out, "AT_ONCE", at_once);
-    plan_int(out, "DEPTH", depth);
-    plan_int(out, "WARPS", FEW_WARPS);
-    plan_int(out, "SEGMENT", down ? segment : (k + 31) / 32 * 32);
+    plan_int(out, "CHUNK", chunk);
+    plan_int(out, "STAGES", ROSE_MAX(2, ROSE_MIN(room / stage, 16)));
     plan_int(out, "ACCUMULATE", down && s->accumulate);
     plan_f32(out, "ALPHA", down && s->alpha != 0 ? s->alpha : 1.0f);
-    plan_int(out, "ROUTE", s->route != NULL);
-    if (s->route) choice_constants(out, s->route, 1);
+    plan_int(out, "NEXT", down ? 0 : next);
+    plan_int(out, "NEXT_EXPERTS", down ? 0 : ROSE_MIN((int64_t)d->l2_bytes / 2 / next, 32));
+    choice_constants(out, s->route, 1);
     out->times = down ? (n + 15) / 16 : d->units;
-    out->block = FEW_WARPS * 32;
-    out->shared_bytes = (uint32_t)(FEW_WARPS * depth * slot);
+    out->block = 9 * 32;
+    out->shared_bytes = (uint32_t)(plan_get(out, "STAGES") * stage);
 }
 
 static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
@@ -244,7 +247,7 @@ static int32_t tokens_of(const struct program *program, program_buffer_id ids, i
 
 /* What op_moe_mlp needs of the route. */
 struct places {
-    program_buffer_id counts, offsets, source, position, active;
+    program_buffer_id counts, offsets, source, position;
 };
 
 static struct places make_places(struct program *program, const struct moe_mlp_shape *s)
@@ -253,7 +256,6 @@ static struct places make_places(struct program *program, const struct moe_mlp_s
     return (struct places){.position = program_buffer(program, "moe_position", picks * 4),
                            .counts = program_buffer(program, "moe_counts", experts * 4),
                            .offsets = program_buffer(program, "moe_offsets", experts * 4 + 4),
-                           .active = program_buffer(program, "moe_active", experts * 8 + 8),
                            .source = program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(s, &program->device->info) * 4)};
 }
 
@@ -337,7 +339,6 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
     program_use(&l, at.position, PROGRAM_WRITE, offsetof(struct moe_place_params, position));
     program_use(&l, at.counts, PROGRAM_WRITE, offsetof(struct moe_place_params, counts));
     program_use(&l, at.offsets, PROGRAM_WRITE, offsetof(struct moe_place_params, offsets));
-    program_use(&l, at.active, PROGRAM_WRITE, offsetof(struct moe_place_params, active));
     program_use(&l, at.source, PROGRAM_WRITE, offsetof(struct moe_place_params, source));
     program_add(program, &l);
     return ROSE_OK;
@@ -437,36 +438,32 @@ static enum rose_status record_group(struct program *program, const struct op_mo
 }
 
 /* y is the op's own where down, else the experts' inner rows. */
-static enum rose_status record_few(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
-                                   const struct places *at, program_buffer_id inner, struct rose_error *err)
+static enum rose_status record_few(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, program_buffer_id inner,
+                                   struct rose_error *err)
 {
     struct plan plan;
-    struct matrices m;
+    struct matrices m, next;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
+    ROSE_TRY(find_matrices(program, op, s, true, &next, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
-    const struct op_moe_route *route = s->route ? op->route : NULL;
-    struct moe_few_params p = {.route_bias = route ? route->selection_bias : NULL,
+    struct moe_few_params p = {.route_bias = op->route->selection_bias,
                                .weight = {m.weight[0], m.weight[1]},
                                .bias = {m.bias[0], m.bias[1]},
-                               .logits_stride = route ? route->logits.stride : 0,
+                               .next = next.weight[0],
+                               .logits_stride = op->route->logits.stride,
                                .x_stride = down ? s->ffn : op->x.stride,
                                .y_stride = down ? op->y.stride : s->ffn,
-                               .weight_stride = m.stride};
+                               .weight_stride = m.stride,
+                               .next_stride = next.stride};
     struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
-    if (route) {
-        value_use(&l, &route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));
-        if (!down) program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_few_params, ids));
-        if (!down) program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_few_params, chosen));
-    } else {
-        program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_few_params, source));
-        program_use(&l, at->active, PROGRAM_READ, offsetof(struct moe_few_params, active));
-        if (down) program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_few_params, chosen));
-    }
+    value_use(&l, &op->route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));
     if (down) {
         program_use(&l, inner, PROGRAM_READ, offsetof(struct moe_few_params, x));
         value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_few_params, y));
     } else {
+        program_use(&l, op->ids, PROGRAM_WRITE, offsetof(struct moe_few_params, ids));
+        program_use(&l, op->weights, PROGRAM_WRITE, offsetof(struct moe_few_params, chosen));
         value_use(&l, &op->x, PROGRAM_READ, offsetof(struct moe_few_params, x));
         program_use(&l, inner, PROGRAM_WRITE, offsetof(struct moe_few_params, y));
     }
@@ -526,49 +523,42 @@ static enum rose_status record_combine(struct program *program, const struct op_
     return ROSE_OK;
 }
 
-static struct moe_mlp_shape mlp_shape(const struct program *program, const struct op_moe_mlp *op)
+/* route: where the shape's is kept, if op brings one that its own launches can follow. */
+static struct moe_mlp_shape mlp_shape(const struct program *program, const struct op_moe_mlp *op, struct moe_cuda_shape *route)
 {
-    return (struct moe_mlp_shape){.tokens = (int32_t)ROSE_MIN(plan_rows(program, op->x.rows), (int64_t)INT32_MAX),
-                                  .max_tokens = tokens_of(program, op->ids, op->top_k),
-                                  .experts = op->experts,
-                                  .top_k = op->top_k,
-                                  .hidden = op->x.cols,
-                                  .ffn = op->gate->n,
-                                  .activation = op->activation,
-                                  .gate_bias = op->gate_bias != NULL,
-                                  .down_bias = op->down_bias != NULL,
-                                  .accumulate = op->accumulate,
-                                  .alpha = op->alpha,
-                                  .deterministic = op->deterministic};
+    const struct op_moe_route *r = op->route;
+    struct moe_mlp_shape s = {.tokens = (int32_t)ROSE_MIN(plan_rows(program, op->x.rows), (int64_t)INT32_MAX),
+                              .max_tokens = tokens_of(program, op->ids, op->top_k),
+                              .experts = op->experts,
+                              .top_k = op->top_k,
+                              .hidden = op->x.cols,
+                              .ffn = op->gate->n,
+                              .activation = op->activation,
+                              .gate_bias = op->gate_bias != NULL,
+                              .down_bias = op->down_bias != NULL,
+                              .accumulate = op->accumulate,
+                              .alpha = op->alpha,
+                              .deterministic = op->deterministic};
+    if (r && r->experts == op->experts && r->top_k == op->top_k && r->experts <= 1024 && r->groups <= 32 && r->ids == op->ids && r->weights == op->weights &&
+        r->logits.rows == op->x.rows) {
+        *route = route_shape(r, s.tokens, 1);
+        s.route = route;
+    }
+    return s;
 }
 
 bool moe_mlp_cuda_chooses(const struct program *program, const struct op_moe_mlp *op)
 {
-    struct moe_mlp_shape s = mlp_shape(program, op);
-    const struct op_moe_route *r = op->route;
-    return r && r->experts == op->experts && r->top_k == op->top_k && r->experts <= 1024 && (r->groups <= 1 || r->groups <= 32) && r->ids == op->ids &&
-           r->weights == op->weights && r->logits.rows == op->x.rows && s.max_tokens <= CHOOSE_TOKENS &&
-           moe_mlp_cuda_form(&s, &program->device->info).kernel == MOE_MLP_FEW;
+    struct moe_cuda_shape route;
+    struct moe_mlp_shape s = mlp_shape(program, op, &route);
+    return moe_mlp_cuda_form(&s, &program->device->info).kernel == MOE_MLP_FEW;
 }
 
 enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *op, struct rose_error *err)
 {
-    struct moe_mlp_shape s = mlp_shape(program, op);
     struct moe_cuda_shape route;
+    struct moe_mlp_shape s = mlp_shape(program, op, &route);
     enum moe_mlp_kernel kernel = moe_mlp_cuda_form(&s, &program->device->info).kernel;
-    struct places at = {0};
-    if (moe_mlp_cuda_chooses(program, op)) {
-        route = route_shape(op->route, s.tokens, 1);
-        s.route = &route;
-    } else {
-        at = (struct places){.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
-                             .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
-                             .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
-                             .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position)),
-                             .active = place_buffer(program, op->ids, offsetof(struct moe_place_params, active))};
-        if (!at.counts || !at.offsets || !at.source || !at.position || (kernel == MOE_MLP_FEW && !at.active))
-            return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
-    }
     if (op->y.cols != s.hidden || op->x.stride % 8 || op->x.offset % 8 || op->y.stride % 8 || op->y.offset % 8)
         return status_set(err, ROSE_UNSUPPORTED,
                           "moe_mlp: x of %d columns, stride %d and offset %d, y of %d, %d and %d; the CUDA kernels take equal columns and "
@@ -579,9 +569,15 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
     size_t places = (size_t)moe_mlp_cuda_places(&s, &program->device->info);
     program_buffer_id inner = program_buffer(program, "moe_inner", places * (size_t)s.ffn * 2);
     if (kernel == MOE_MLP_FEW) {
-        ROSE_TRY(record_few(program, op, &s, false, &at, inner, err));
-        return record_few(program, op, &s, true, &at, inner, err);
+        ROSE_TRY(record_few(program, op, &s, false, inner, err));
+        return record_few(program, op, &s, true, inner, err);
     }
+    struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
+                        .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
+                        .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
+                        .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position))};
+    if (!at.counts || !at.offsets || !at.source || !at.position)
+        return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
     program_buffer_id rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
     record_fn *record = kernel == MOE_MLP_WGMMA ? record_wgmma : record_group;
     ROSE_TRY(record(program, op, &s, false, &at, op->x.buffer, inner, err));

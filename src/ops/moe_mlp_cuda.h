@@ -1,8 +1,7 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
- *     1 to 16       moe_few chooses, gate, up, activation | moe_few chooses, down, weighted sum     (op_moe_mlp.route)
- *     few tokens    moe_place (chooses too) | moe_few gate, up, activation | moe_few down, weighted sum
- *     more          moe_pick | moe_place (many: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
+ *     1 to 16       moe_few chooses, gate, up, activation | moe_few chooses, down, weighted sum     (op_moe_mlp.route; sm_90 on)
+ *     more          moe_pick | moe_place (up to 32: moe_place alone; over 256: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
  *
  * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
 #ifndef ROSE_OPS_MOE_MLP_CUDA_H
@@ -19,7 +18,7 @@ struct moe_mlp_shape {
     bool accumulate;           /* y += alpha * (...) */
     float alpha;               /* 0 means 1 */
     bool deterministic;        /* a row's bits do not depend on the other rows: no moe_few */
-    const struct moe_cuda_shape *route; /* how experts are chosen, where moe_few does that itself; NULL */
+    const struct moe_cuda_shape *route; /* how experts are chosen, for moe_few, which does that itself; NULL: it is done */
 };
 
 /* The kernel of the two products, and the rows of its tiles: places of an expert are a multiple of them. */

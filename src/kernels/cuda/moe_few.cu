@@ -1,46 +1,46 @@
-// arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Experts' products for few tokens: every touched expert's weights stream once through shared memory, as deep as it allows,
- * and meet up to eight tokens at a time in mma tiles (weights the m16 operand, tokens the n8 one).
+// arch: sm_90a sm_100a sm_120a
+/* Experts' products for few tokens: every touched expert's weights stream once through shared memory by bulk copies of whole
+ * rows, and meet up to eight tokens at a time in mma tiles (weights the m16 operand, tokens the n8 one).
  *
- *     GATED   unit: eight gate and eight up rows of an expert, all k, by one warp; both values of a pair end in one lane,
- *             which applies the activation. Units go round robin over the blocks' warps.
- *     else    a block has 16 rows of y and all active experts; unit: an expert and SEGMENT k, round robin over its warps.
- *             A warp adds weight * product to its own sums [token][row], the block adds up the warps in their order, then
+ *     GATED   unit: eight gate and eight up rows of an expert; both values of a pair end in one lane, which applies the
+ *             activation. Units go round robin over the blocks.
+ *     else    a block has 16 rows of y; unit: an expert. The block adds weight * product up over all active experts, then
  *             old y: no atomics, and y needs no kernel of its own.
  *
- * A lane copies what it will feed to mma itself (cp.async into its own slots): nothing has to be synchronised, and shared
- * memory is only a deeper register file. Lane (q = lane / 4, c = lane % 4) holds 16 bytes of k c * 8 .. of rows q and q + 8
- * and of token q; that mma numbers k otherwise does not matter as long as both operands agree: registers 0, 1 of the 16
- * bytes make the first k16 step, 2, 3 the second.
+ * Warp 8 is the producer: 16 rows of CHUNK k a stage, a lane a row. Warps 0 to 7 share a stage's k, in steps of 32:
+ * lane (q = lane / 4, c = lane % 4) takes 16 bytes of k c * 8 .. of rows q and q + 8 and of token q; that mma numbers k
+ * otherwise does not matter as long as both operands agree: registers 0, 1 of the 16 bytes make the first k16 step, 2, 3 the
+ * second. Rows lie 64 bytes further apart than they are long: two rows of four lanes meet all banks once.
  *
- *     a warp's ring   DEPTH x [32 lanes: row q | 32 lanes: row q + 8 | 4 * AT_ONCE lanes: token q], 16 bytes each
+ *     GATED   the warps' sums of a unit are added up by one of them (of the next unit, by the next), two units in turn
+ *     else    a warp keeps its sums [token][row] over all units: all that follows is linear
  *
- * More than eight tokens of an expert: the unit is repeated for the next eight.
+ * Each block chooses all tokens' experts for itself, a warp a token: cheaper than a launch that tells it. The second product
+ * depends on the first for its x only: logits are older, so its producer starts before grid_dependency_wait, and the first's
+ * producer, when it has nothing left to copy, brings the second's weights into L2.
  *
- * ROUTE: each block chooses all tokens' experts for itself, a warp a token: cheaper than a launch that tells it. The second
- * product then depends on the first for its x only: logits are older, so it chooses and fills its ring before
- * grid_dependency_wait.
- *
- * Constants: EXPERTS TOP_K N K GATED ACT EXPERT_BIAS MAX_TOKENS AT_ONCE (tokens a pass, at most 8) DEPTH WARPS SEGMENT ACCUMULATE
- * ALPHA ROUTE; ROUTE: those of moe_router.cuh. */
+ * Constants: EXPERTS TOP_K N K GATED ACT EXPERT_BIAS MAX_TOKENS CHUNK STAGES ACCUMULATE ALPHA NEXT (bytes of an expert's matrix
+ * of the product that follows) NEXT_EXPERTS (of how many that is fetched); those of moe_router.cuh. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/act.cuh"
 #include "kernels/params/moe.h"
-#if ROUTE
 #define MOE_LOGIT(p) f32_from_bits(ld4_older(p))
 #include "kernels/cuda/moe_router.cuh"
-#endif
 
-#define THREADS (WARPS * WARP)
-#define SLOT (1024 + AT_ONCE * 64)
+#define WARPS 8
+#define CONSUMERS (WARPS * WARP)
+#define THREADS (CONSUMERS + WARP)
+#define ROW_BYTES (CHUNK * 2 + 64)
+#define STAGE_BYTES (16 * ROW_BYTES)
+#define CHUNKS ((K + CHUNK - 1) / CHUNK)
+#define STEPS ((CHUNK / 32 + WARPS - 1) / WARPS) /* of a warp in a chunk */
 #define TILES (N / 8)                            /* GATED: units of an expert */
-#define SEGMENTS ((K + SEGMENT - 1) / SEGMENT)   /* else */
-#define UNITS (GATED ? TILES : SEGMENTS)
 #define MAX_PICKS (MAX_TOKENS * TOP_K)
 #define MAX_ACTIVE (MAX_PICKS < EXPERTS ? MAX_PICKS : EXPERTS)
-STATIC_ASSERT(N % 8 == 0 && K % 8 == 0 && SEGMENT % 32 == 0 && AT_ONCE <= 8 && MAX_TOKENS % AT_ONCE == 0, "shapes do not fit");
-STATIC_ASSERT(!ROUTE || MAX_PICKS <= THREADS, "a thread a pick");
+#define PASSES ((MAX_TOKENS + 7) / 8)
+STATIC_ASSERT(N % 8 == 0 && K % 8 == 0 && CHUNK % 32 == 0 && MAX_PICKS <= CONSUMERS, "shapes do not fit");
 
 /* Who has which places, in shared memory: expert[i] those from begin[i] to begin[i + 1]. */
 struct lists {
@@ -49,12 +49,11 @@ struct lists {
     uint32_t n;
 };
 
-#if ROUTE
-/* All threads. ids, raw: [MAX_PICKS]; at: the expert of a place; n: one word. */
+/* All threads. ids, raw: [MAX_PICKS]; at: the expert of a place; n: two words. */
 DEVICE void lists_choose(const struct moe_few_params *p, struct lists *l, int32_t *ids, float *raw, uint32_t *at, uint32_t *n)
 {
     const uint32_t warp = warp_id(), lane = lane_id(), i = thread_x(), picks = p->tokens * TOP_K;
-    UNROLL_N(1) for (uint32_t t = warp; t < p->tokens; t += WARPS)
+    UNROLL_N(1) for (uint32_t t = warp; t < p->tokens; t += WARPS + 1)
     {
         int32_t id;
         float weight;
@@ -91,121 +90,112 @@ DEVICE void lists_choose(const struct moe_few_params *p, struct lists *l, int32_
     block_sync();
     l->n = n[0];
 }
-#else
-DEVICE void lists_load(const struct moe_few_params *p, struct lists *l, uint32_t *n)
-{
-    const uint32_t picks = p->tokens * TOP_K, *active = (const uint32_t *)p->active;
-    for (uint32_t i = thread_x(); i <= MAX_ACTIVE; i += THREADS) {
-        if (i < MAX_ACTIVE) l->expert[i] = active[1 + i];
-        l->begin[i] = active[1 + EXPERTS + i];
-    }
-    for (uint32_t i = thread_x(); i < picks; i += THREADS) {
-        uint32_t pick = ((const uint32_t *)p->source)[i];
-        l->source[i] = pick;
-        if (!GATED) l->weight[i] = ((const float *)p->chosen)[pick];
-    }
-    if (thread_x() == 0) n[0] = active[0];
-    block_sync();
-    l->n = n[0];
-}
-#endif
 
-/* Where the copies stand. */
-struct feed {
-    const bf16 *a0, *a1, *b;  /* next 16 bytes of this lane */
-    uint32_t unit, first, k;  /* first: of the tokens of this pass */
-    uint32_t tokens;          /* of the unit's expert */
-    bool has_a1, has_b;
-};
-enum { FEED_WEIGHTS = 1, FEED_TOKENS = 2 };
-
-DEVICE uint32_t unit_k(uint32_t unit)
+DEVICE uint32_t chunk_length(uint32_t chunk)
 {
-    return GATED ? 0 : unit % SEGMENTS * SEGMENT;
-}
-DEVICE uint32_t unit_end(uint32_t unit)
-{
-    return GATED || SEGMENTS == 1 ? K : min_u32(unit_k(unit) + SEGMENT, K);
+    return K % CHUNK == 0 ? CHUNK : min_u32(K - chunk * CHUNK, CHUNK);
 }
 
-/* The tokens [first, first + AT_ONCE) of a unit. */
-DEVICE void feed_pass(struct feed *f, const struct moe_few_params *p, const struct lists *l)
-{
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, i = f->unit / UNITS, begin = l->begin[i],
-                   row = GATED ? f->unit % TILES * 8 + q : block_x() * 16 + q, k = unit_k(f->unit) + c * 8;
-    f->k = unit_k(f->unit);
-    f->tokens = l->begin[i + 1] - begin;
-    const uint64_t at = (uint64_t)l->expert[i] * p->weight_stride + (uint64_t)row * K + k;
-    f->a0 = (const bf16 *)p->weight[0] + at;
-    f->a1 = (const bf16 *)p->weight[GATED ? 1 : 0] + at + (GATED ? 0 : 8 * K);
-    f->has_a1 = GATED || N % 16 == 0 || row + 8 < N;
-    const uint32_t slot = f->first + q;
-    f->has_b = q < AT_ONCE && slot < f->tokens;
-    uint32_t x = begin + (f->has_b ? slot : 0);
-    if (GATED) x = l->source[x] / TOP_K;
-    f->b = (const bf16 *)p->x + (uint64_t)x * p->x_stride + k;
-}
-
-/* One chunk of 32 k into a slot, if any is left. Closes a group in any case. */
-DEVICE void feed_chunk(struct feed *f, const struct moe_few_params *p, const struct lists *l, unsigned char *slot, uint32_t units, uint32_t step,
-                       int what)
-{
-    if (f->unit < units) {
-        const uint32_t lane = lane_id(), end = unit_end(f->unit);
-        const bool in = K % 32 == 0 || f->k + lane % 4 * 8 < end;
-        if (what & FEED_WEIGHTS) {
-            cp_async16_zfill(slot + lane * 16, f->a0, in ? 16 : 0);
-            cp_async16_zfill(slot + 512 + lane * 16, f->a1, in && f->has_a1 ? 16 : 0);
-        }
-        if ((what & FEED_TOKENS) && (AT_ONCE == 8 || lane < AT_ONCE * 4)) cp_async16_zfill(slot + 1024 + lane * 16, f->b, in && f->has_b ? 16 : 0);
-        f->a0 += 32, f->a1 += 32, f->b += 32, f->k += 32;
-        if (f->k >= end) {
-            f->first += AT_ONCE;
-            if (f->first >= f->tokens) f->first = 0, f->unit += step;
-            if (f->unit < units) feed_pass(f, p, l);
-        }
-    }
-    cp_async_commit();
-}
-
-/* d += the chunk in a slot. */
-DEVICE void multiply(const unsigned char *slot, float d[4])
+/* Warp 8. Lane r copies row r of each stage. */
+DEVICE void produce(const struct moe_few_params *p, const struct lists *l, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t units,
+                    uint32_t first, uint32_t step)
 {
     const uint32_t lane = lane_id();
-    u32x4 a0 = ld16(slot + lane * 16), a1 = ld16(slot + 512 + lane * 16), b = {{0, 0, 0, 0}};
-    if (AT_ONCE == 8 || lane < AT_ONCE * 4) b = ld16(slot + 1024 + lane * 16);
-    UNROLL for (uint32_t i = 0; i < 4; i += 2)
+    uint32_t stage = 0, phase = 1;
+    UNROLL_N(1) for (uint32_t unit = first; unit < units; unit += step)
     {
-        uint32_t a[4] = {a0.v[i], a1.v[i], a0.v[i + 1], a1.v[i + 1]};
-        mma_bf16(d, a, b.v + i);
+        const uint32_t e = l->expert[GATED ? unit / TILES : unit], row = GATED ? unit % TILES * 8 + lane % 8 : min_u32(block_x() * 16 + lane, N - 1);
+        const bf16 *w = (const bf16 *)p->weight[GATED ? lane / 8 % 2 : 0] + (uint64_t)e * p->weight_stride + (uint64_t)row * K;
+        UNROLL_N(1) for (uint32_t c = 0; c < CHUNKS; c++)
+        {
+            const uint32_t bytes = chunk_length(c) * 2;
+            mbarrier_wait(&empty[stage], phase);
+            if (lane == 0) mbarrier_arrive_expect(&full[stage], 16 * bytes);
+            warp_sync(FULL_WARP);
+            if (lane < 16) bulk_load(stages + stage * STAGE_BYTES + lane * ROW_BYTES, w + c * CHUNK, bytes, &full[stage], l2_evict_first());
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+    }
+    if (GATED && NEXT_EXPERTS > 0) {
+        /* This block's share of each expert's next matrix. */
+        const uint32_t share = ceil_div_u32(NEXT, grid_dim_x() * 16) * 16, from = block_x() * share;
+        if (lane < min_u32(l->n, NEXT_EXPERTS) && from < NEXT)
+            bulk_prefetch_l2((const char *)p->next + (uint64_t)l->expert[lane] * p->next_stride * 2 + from, min_u32(NEXT - from, share));
+    }
+}
+
+/* The tokens' operand of a warp's steps in a chunk: tokens [first, first + 8) of the unit's expert i. */
+DEVICE void load_tokens(const struct moe_few_params *p, const struct lists *l, uint32_t i, uint32_t first, uint32_t chunk, u32x4 b[STEPS])
+{
+    const uint32_t q = lane_id() / 4, k = warp_id() * 32 + lane_id() % 4 * 8, begin = l->begin[i];
+    const bool has = first + q < l->begin[i + 1] - begin;
+    uint32_t at = begin + (has ? first + q : 0);
+    if (GATED) at = l->source[at] / TOP_K;
+    const bf16 *x = (const bf16 *)p->x + (uint64_t)at * p->x_stride + chunk * CHUNK;
+    UNROLL for (uint32_t s = 0; s < STEPS; s++)
+    {
+        u32x4 zero = {{0, 0, 0, 0}};
+        b[s] = zero;
+        if (has && k + s * (WARPS * 32) < chunk_length(chunk)) b[s] = ld16(x + k + s * (WARPS * 32));
+    }
+}
+
+/* d += a stage's rows by these tokens. */
+DEVICE void multiply(const unsigned char *stage, uint32_t length, const u32x4 b[STEPS], float d[4])
+{
+    const uint32_t q = lane_id() / 4, k = warp_id() * 32 + lane_id() % 4 * 8;
+    UNROLL for (uint32_t s = 0; s < STEPS; s++)
+    {
+        u32x4 a0 = {{0, 0, 0, 0}}, a1 = a0;
+        const uint32_t at = k + s * (WARPS * 32);
+        if (CHUNK % (WARPS * 32) != 0 && warp_id() * 32 + s * (WARPS * 32) >= length) continue;
+        if (at < length) {
+            a0 = ld16(stage + q * ROW_BYTES + at * 2);
+            a1 = ld16(stage + (q + 8) * ROW_BYTES + at * 2);
+        }
+        UNROLL for (uint32_t h = 0; h < 4; h += 2)
+        {
+            const uint32_t a[4] = {a0.v[h], a1.v[h], a0.v[h + 1], a1.v[h + 1]};
+            mma_bf16(d, a, b[s].v + h);
+        }
     }
 }
 
 #if GATED
-/* Lane (q, c): gate (d[0], d[1]) and up (d[2], d[3]) of row q for tokens 2 c and 2 c + 1 of the pass. */
-DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32_t unit, uint32_t first, float d[4], float *sum)
+/* One warp adds up all warps' sums of a unit, part: [WARPS][PASSES][WARP]. Lane (q, c) then has gate (d[0], d[1]) and up (d[2],
+ * d[3]) of row q for tokens 2 c and 2 c + 1 of a pass. */
+DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32_t unit, const f32x4 *part)
 {
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, i = unit / UNITS, begin = l->begin[i], tokens = l->begin[i + 1] - begin,
+    const uint32_t lane = lane_id(), q = lane / 4, c = lane % 4, i = unit / TILES, begin = l->begin[i], tokens = l->begin[i + 1] - begin,
                    row = unit % TILES * 8 + q;
     float gate = 0.0f, up = 0.0f;
-    (void)sum;
     if (EXPERT_BIAS) {
         gate = ((const float *)p->bias[0])[(uint64_t)l->expert[i] * N + row];
         up = ((const float *)p->bias[1])[(uint64_t)l->expert[i] * N + row];
     }
-    UNROLL for (uint32_t h = 0; h < 2; h++)
+    UNROLL for (uint32_t pass = 0; pass < PASSES; pass++)
     {
-        uint32_t slot = first + 2 * c + h;
-        if (2 * c + h < AT_ONCE && slot < tokens)
-            ((bf16 *)p->y)[(uint64_t)(begin + slot) * N + row] = f32_to_bf16(act_value(ACT, 1.0f, d[h] + gate) * (d[h + 2] + up));
+        float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        if (pass * 8 >= tokens) break;
+        UNROLL for (uint32_t w = 0; w < WARPS; w++)
+        {
+            f32x4 v = part[(w * PASSES + pass) * WARP + lane];
+            UNROLL for (uint32_t h = 0; h < 4; h++) d[h] += v.v[h];
+        }
+        UNROLL for (uint32_t h = 0; h < 2; h++)
+        {
+            const uint32_t slot = pass * 8 + 2 * c + h;
+            if (slot < tokens)
+                ((bf16 *)p->y)[(uint64_t)(begin + slot) * N + row] = f32_to_bf16(act_value(ACT, 1.0f, d[h] + gate) * (d[h + 2] + up));
+        }
     }
 }
 #else
 /* Lane (q, c): rows q (d[0], d[1]) and q + 8 (d[2], d[3]) for tokens 2 c and 2 c + 1; sum: [MAX_TOKENS][16] of this warp. */
-DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32_t unit, uint32_t first, float d[4], float *sum)
+DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32_t i, uint32_t pass, float d[4], float *sum)
 {
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, i = unit / UNITS, begin = l->begin[i], tokens = l->begin[i + 1] - begin;
-    if (EXPERT_BIAS && unit % SEGMENTS == 0) {
+    const uint32_t q = lane_id() / 4, c = lane_id() % 4, begin = l->begin[i], tokens = l->begin[i + 1] - begin;
+    if (EXPERT_BIAS && warp_id() == 0) {
         UNROLL for (uint32_t r = 0; r < 2; r++)
         {
             uint32_t row = block_x() * 16 + q + r * 8;
@@ -215,8 +205,8 @@ DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32
     }
     UNROLL for (uint32_t h = 0; h < 2; h++)
     {
-        uint32_t slot = first + 2 * c + h;
-        if (2 * c + h < AT_ONCE && slot < tokens) {
+        const uint32_t slot = pass * 8 + 2 * c + h;
+        if (slot < tokens) {
             float *to = sum + l->source[begin + slot] / TOP_K * 16 + q, w = l->weight[begin + slot];
             to[0] = fma_f32(w, d[h], to[0]);
             to[8] = fma_f32(w, d[h + 2], to[8]);
@@ -226,69 +216,101 @@ DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32
 }
 #endif
 
+/* Warps 0 to 7. work: GATED f32x4 [2][WARPS][PASSES][WARP], else float [WARPS][MAX_TOKENS][16], zero. */
+DEVICE void consume(const struct moe_few_params *p, const struct lists *l, const unsigned char *stages, mbarrier *full, mbarrier *empty, void *work,
+                    uint32_t units, uint32_t first, uint32_t step)
+{
+    const uint32_t lane = lane_id(), warp = warp_id();
+    uint32_t stage = 0, phase = 0, turn = 0;
+    u32x4 b[STEPS], next[STEPS];
+    if (first < units) load_tokens(p, l, GATED ? first / TILES : first, 0, 0, next);
+    UNROLL_N(1) for (uint32_t unit = first; unit < units; unit += step, turn++)
+    {
+        const uint32_t i = GATED ? unit / TILES : unit, tokens = l->begin[i + 1] - l->begin[i];
+        float d[PASSES][4];
+        UNROLL for (uint32_t pass = 0; pass < PASSES; pass++) UNROLL for (uint32_t h = 0; h < 4; h++) d[pass][h] = 0.0f;
+        UNROLL_N(1) for (uint32_t c = 0; c < CHUNKS; c++)
+        {
+            UNROLL for (uint32_t s = 0; s < STEPS; s++) b[s] = next[s];
+            const uint32_t further = c + 1 < CHUNKS ? unit : unit + step;
+            if (further < units) load_tokens(p, l, GATED ? further / TILES : further, 0, c + 1 < CHUNKS ? c + 1 : 0, next);
+            mbarrier_wait(&full[stage], phase);
+            const unsigned char *rows = stages + stage * STAGE_BYTES;
+            multiply(rows, chunk_length(c), b, d[0]);
+#if PASSES > 1
+            UNROLL for (uint32_t pass = 1; pass < PASSES; pass++)
+            {
+                if (pass * 8 >= tokens) break;
+                load_tokens(p, l, i, pass * 8, c, b);
+                multiply(rows, chunk_length(c), b, d[pass]);
+            }
+#endif
+            warp_sync(FULL_WARP);
+            if (lane == 0) mbarrier_arrive(&empty[stage]);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+#if GATED
+        f32x4 *part = (f32x4 *)work + turn % 2 * (WARPS * PASSES * WARP);
+        UNROLL for (uint32_t pass = 0; pass < PASSES; pass++)
+        {
+            f32x4 v = {{d[pass][0], d[pass][1], d[pass][2], d[pass][3]}};
+            part[(warp * PASSES + pass) * WARP + lane] = v;
+        }
+        barrier_sync(1, CONSUMERS);
+        if (turn % WARPS == warp) finish(p, l, unit, part);
+#else
+        UNROLL for (uint32_t pass = 0; pass < PASSES; pass++)
+        {
+            if (pass * 8 < tokens) finish(p, l, i, pass, d[pass], (float *)work + warp * (MAX_TOKENS * 16));
+        }
+#endif
+    }
+}
+
 KERNEL(moe_few, struct moe_few_params, p, THREADS, 1)
 {
+    SHARED(mbarrier, full, STAGES);
+    SHARED(mbarrier, empty, STAGES);
+    SHARED(f32x4, part, GATED ? 2 * WARPS * PASSES * WARP : WARPS * MAX_TOKENS * 4);
     SHARED(uint32_t, expert, MAX_ACTIVE);
     SHARED(uint32_t, begin, MAX_ACTIVE + 1);
     SHARED(uint32_t, source, MAX_PICKS);
     SHARED(float, weight, MAX_PICKS);
     SHARED(uint32_t, count, 2);
-    SHARED(float, sum, GATED ? 1 : WARPS * MAX_TOKENS * 16);
-    struct lists lists = {expert, begin, source, weight, 0};
-    const uint32_t warp = warp_id();
-    unsigned char *ring = dynamic_shared() + warp * (DEPTH * SLOT);
-    if (!GATED)
-        for (uint32_t i = thread_x(); i < WARPS * MAX_TOKENS * 16; i += THREADS) sum[i] = 0.0f;
-#if ROUTE
     SHARED(int32_t, ids, MAX_PICKS);
     SHARED(float, raw, MAX_PICKS);
     SHARED(uint32_t, at_place, MAX_PICKS);
+    struct lists lists = {expert, begin, source, weight, 0};
+    unsigned char *stages = dynamic_shared();
+    float *sum = (float *)part;
+    if (thread_x() == 0) {
+        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 1), mbarrier_init(&empty[i], WARPS);
+        fence_mbarrier_init();
+    }
+    if (!GATED)
+        for (uint32_t i = thread_x(); i < WARPS * MAX_TOKENS * 16; i += THREADS) sum[i] = 0.0f;
     if (GATED) {
         grid_dependency_wait();
         grid_dependency_launch();
     }
     lists_choose(&p, &lists, ids, raw, at_place, count);
-    if (GATED && block_x() == 0)
-        for (uint32_t i = thread_x(); i < p.tokens * TOP_K; i += THREADS) ((int32_t *)p.ids)[i] = ids[i], ((float *)p.chosen)[i] = raw[i];
-#else
-    grid_dependency_wait();
-    grid_dependency_launch();
-    lists_load(&p, &lists, count);
-#endif
-    const uint32_t units = lists.n * UNITS, step = GATED ? grid_dim_x() * WARPS : WARPS;
-    uint32_t unit = GATED ? block_x() + grid_dim_x() * warp : warp, at = 0;
-    struct feed feed = {0, 0, 0, unit, 0, 0, 0, false, false};
-    if (unit < units) feed_pass(&feed, &p, &lists);
-#if ROUTE && !GATED
-    struct feed late = feed;
-    UNROLL_N(1) for (uint32_t i = 0; i < DEPTH - 1; i++) feed_chunk(&feed, &p, &lists, ring + i * SLOT, units, step, FEED_WEIGHTS);
-    grid_dependency_wait();
-    grid_dependency_launch();
-    UNROLL_N(1) for (uint32_t i = 0; i < DEPTH - 1; i++) feed_chunk(&late, &p, &lists, ring + i * SLOT, units, step, FEED_TOKENS);
-#else
-    UNROLL_N(1) for (uint32_t i = 0; i < DEPTH - 1; i++) feed_chunk(&feed, &p, &lists, ring + i * SLOT, units, step, FEED_WEIGHTS | FEED_TOKENS);
-#endif
-    UNROLL_N(1) for (; unit < units; unit += step)
-    {
-        const uint32_t i = unit / UNITS, tokens = begin[i + 1] - begin[i], chunks = (unit_end(unit) - unit_k(unit) + 31) / 32;
-        UNROLL_N(1) for (uint32_t first = 0; first < tokens; first += AT_ONCE)
-        {
-            float d[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-            UNROLL_N(2) for (uint32_t j = 0; j < chunks; j++)
-            {
-                cp_async_wait(DEPTH - 2);
-                multiply(ring + at * SLOT, d);
-                /* Into the slot before, whose registers the last multiply has used up. */
-                feed_chunk(&feed, &p, &lists, ring + (at ? at - 1 : DEPTH - 1) * SLOT, units, step, FEED_WEIGHTS | FEED_TOKENS);
-                at = at + 1 < DEPTH ? at + 1 : 0;
-            }
-            finish(&p, &lists, unit, first, d, sum + (GATED ? 0 : warp * (MAX_TOKENS * 16)));
+    const uint32_t units = lists.n * (GATED ? TILES : 1), first = GATED ? block_x() : 0, step = GATED ? grid_dim_x() : 1;
+    if (warp_id() == WARPS) {
+        produce(&p, &lists, stages, full, empty, units, first, step);
+        if (GATED) return;
+    } else {
+        if (GATED && block_x() == 0)
+            for (uint32_t i = thread_x(); i < p.tokens * TOP_K; i += CONSUMERS) ((int32_t *)p.ids)[i] = ids[i], ((float *)p.chosen)[i] = raw[i];
+        if (!GATED) {
+            grid_dependency_wait();
+            grid_dependency_launch();
         }
+        consume(&p, &lists, stages, full, empty, part, units, first, step);
     }
-    cp_async_wait_all();
 #if !GATED
     block_sync();
-    for (uint32_t i = thread_x(); i < p.tokens * 16; i += THREADS) {
+    if (warp_id() == WARPS) return; /* it did not wait: y may not be complete for it */
+    for (uint32_t i = thread_x(); i < p.tokens * 16; i += CONSUMERS) {
         uint32_t row = block_x() * 16 + i % 16;
         if (row >= N) continue;
         float total = 0.0f;

@@ -4,7 +4,7 @@
  *
  *     1   warp w has picks [w, w + 1) * segment, 32 at a time in their order: equal ids find each other by match, the
  *         warp counts them in its row of `count`; a pick's rank so far goes to position
- *     2   rows of `count` become what the warps before have, their sums the experts' counts, padded offsets, active experts
+ *     2   rows of `count` become what the warps before have, their sums the experts' counts, padded offsets
  *     3   position = offset + warps before + rank; source[position] = pick
  *
  * The place of a pick is its rank among its expert's picks in the tokens' order: the same on every run.
@@ -13,25 +13,6 @@
 #include "kernels/params/moe.h"
 
 #define WARPS (THREADS / WARP)
-
-/* Step 2, after the columns' sums: warp 0 writes which experts have tokens, and where. */
-DEVICE void write_active(const uint32_t *total, const uint32_t *begin, uint32_t *active)
-{
-    uint32_t before = 0, lane = lane_id();
-    UNROLL_N(1) for (uint32_t v = 0; v < MOE_VPT; v++)
-    {
-        uint32_t e = v * WARP + lane;
-        bool has = e < EXPERTS && total[e < EXPERTS ? e : 0] > 0;
-        uint32_t all = warp_ballot(FULL_WARP, has), at = before + popcount_u32(all & ((1u << lane) - 1));
-        if (has) active[1 + at] = e, active[1 + EXPERTS + at] = begin[e];
-        before += popcount_u32(all);
-    }
-    if (lane == 0) active[0] = before;
-    for (uint32_t i = before + lane; i <= EXPERTS; i += WARP) { /* readers take the whole list at once */
-        if (i < EXPERTS) active[1 + i] = 0;
-        active[1 + EXPERTS + i] = begin[EXPERTS];
-    }
-}
 
 KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
 {
@@ -86,10 +67,7 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     block_sync();
     if (warp == 0) moe_begin(total, begin);
     block_sync();
-    if (warp == 0) write_active(total, begin, (uint32_t *)p.active);
     for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) ((uint32_t *)p.offsets)[e] = begin[e];
-    if (PAD == 1) /* choices that NaN left out have no place: as many are left over */
-        for (uint32_t i = begin[EXPERTS] + thread_x(); i < picks; i += THREADS) ((uint32_t *)p.source)[i] = 0;
     UNROLL_N(1) for (uint32_t at = first; at < last; at += WARP)
     {
         uint32_t i = at + lane;

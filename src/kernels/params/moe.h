@@ -32,8 +32,6 @@ struct moe_place_params {
     void *weights;  /* f32 [T, TOP_K]; written with ROUTE, else unused */
     void *position; /* i32 [T, TOP_K] */
     void *counts, *offsets;
-    void *active;   /* i32 [2 + 2 * EXPERTS]: how many experts have tokens, n; which, rising; at 1 + EXPERTS the first
-                     * places of those, and the n-th: the end */
     void *source;   /* i32 [places], the pick (token * TOP_K + choice) of each place that has one */
     const void *block_base, *rank; /* moe_spread: of moe_route, the latter its position */
     int64_t logits_stride;
@@ -74,16 +72,18 @@ struct moe_wgmma_params {
 };
 
 /* moe_few, GATED: y[place] = activation(gate x) * (up x), x the place's token's row. Else y[t] = [y[t] +] ALPHA * sum over
- * its picks of weight * (W x[place]). Places without padding. ROUTE: chooses the experts itself, from logits. */
+ * its picks of weight * (W x[place]). Both choose the experts from the logits; places lie without padding. */
 struct moe_few_params {
-    const void *logits, *route_bias; /* ROUTE: f32 [T, EXPERTS]; f32 [EXPERTS], unused when BIAS = 0 */
-    void *ids, *chosen;              /* i32, f32 [T, TOP_K]; ROUTE and GATED write them, else chosen is read */
-    const void *x;                   /* bf16 GATED ? [T, K] : [places, K] */
-    const void *source, *active;     /* without ROUTE: as of moe_place */
-    const void *weight[2];           /* bf16 [EXPERTS, N, K] */
-    const void *bias[2];             /* f32 [EXPERTS, N], unused when EXPERT_BIAS = 0 */
-    void *y;                         /* bf16 GATED ? [places, N] : [T, N] */
-    int64_t logits_stride, x_stride, y_stride, weight_stride; /* elements; the last three multiples of 8 */
+    const void *logits;     /* f32 [T, EXPERTS] */
+    const void *route_bias; /* f32 [EXPERTS], for choosing; unused when BIAS = 0 */
+    void *ids, *chosen;     /* GATED: i32, f32 [T, TOP_K], written */
+    const void *x;          /* bf16 GATED ? [T, K] : [places, K] */
+    const void *weight[2];  /* bf16 [EXPERTS, N, K] */
+    const void *bias[2];    /* f32 [EXPERTS, N], unused when EXPERT_BIAS = 0 */
+    const void *next;       /* GATED: the matrices of the product that follows */
+    void *y;                /* bf16 GATED ? [places, N] : [T, N] */
+    int64_t logits_stride, x_stride, y_stride; /* elements; the last two multiples of 8 */
+    int64_t weight_stride, next_stride;        /* elements from expert to expert, multiples of 8 */
     uint32_t tokens;
 };
 
