@@ -68,7 +68,8 @@ static enum rose_status open_engine(struct kernels *k, struct rose_error *err)
     const struct model_config *c = &k->model->config;
     if (c->own_rows) return status_set(err, ROSE_UNSUPPORTED, "%s embeds or classifies; its kernels cannot be listed yet", o->model);
     int32_t context = o->context > 0 ? o->context : 1024;
-    struct engine_options options = {.context = ROSE_MAX(context + 1, 64), .max_sequences = o->max_sequences, .step_tokens = o->step_tokens, .deterministic = o->deterministic, .depth = 1};
+    /* A prompt step has a sequence for 512 rows (programs.c), so that none is longer than 1023. */
+    struct engine_options options = {.context = ROSE_MAX(context + 1, 1088), .max_sequences = o->max_sequences, .step_tokens = o->step_tokens, .deterministic = o->deterministic, .depth = 1};
     ROSE_TRY(kv_dtype(o->kv, DEVICE_CUDA, &options.kv, err));
     return engine_open(k->model, NULL, &options, &k->engine, err);
 }

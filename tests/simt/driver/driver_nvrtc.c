@@ -97,7 +97,7 @@ int nvrtcDestroyProgram(void **out)
 
 /* ---- compiling ---- */
 
-/* As simt_build.c; without the hooks in the fast library. */
+/* As simt_build.c, whose tests see the warnings; without the hooks in the fast library. */
 static const char flags[] =
     "-x c -std=gnu17 -O1 -g -fPIC "
 #ifdef SIMT_DRIVER_CHECKED
@@ -106,7 +106,7 @@ static const char flags[] =
     "-mllvm -tsan-instrument-read-before-write=1 "
 #endif
 #endif
-    "-fno-tree-vectorize -ffp-contract=off -Wall -Werror -Wno-unused -Wno-unknown-pragmas "
+    "-fno-tree-vectorize -ffp-contract=off -w "
     "-Wno-psabi -fvisibility=hidden -DROSE_SIMT -I" SIMT_ROOT "/tests/simt";
 
 static void hash_add(uint64_t h[2], const char *text)
