@@ -124,7 +124,7 @@ static enum rose_status open_model(struct rose_engine *e, const struct rose_engi
         }
     } else {
         struct head_wish wish;
-        enum rose_status s = task_wish(e, o->task, &wish, err);
+        enum rose_status s = task_wish(e, o->task, o->weights, &wish, err);
         if (s != ROSE_OK) weights_close(w);
         if (s == ROSE_OK) s = model_open_as(e->device->device, w, &wish, on_progress, &progress, &e->model, err);
         if (s != ROSE_OK) return s;

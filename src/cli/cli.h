@@ -21,7 +21,7 @@ extern const size_t cli_commands_count;
 
 /* Options of every command that opens an engine. */
 struct cli_common {
-    const char *device, *isa, *kv, *log, *chat_template, *packed_cache, *task;
+    const char *device, *isa, *kv, *log, *chat_template, *packed_cache, *task, *weights;
     int64_t threads, context, kv_bytes, sequences, step_tokens;
     bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
 };
@@ -33,6 +33,7 @@ extern struct cli_common cli_common;
     {"isa", 0, OPTION_CHOICE, "ROSE_ISA", NULL, "auto|portable|avx2|avx512|amx", "auto", 0, 0, "CPU instruction set", &cli_common.isa},              \
     {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "context in tokens; 0: the model's", &cli_common.context},                            \
     {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|f16|f32|bf16|q8_0|fp8", "auto", 0, 0, "type of the key-value cache; auto: f16, on a GPU bf16", &cli_common.kv}, \
+    {"weights", 0, OPTION_CHOICE, NULL, NULL, "file|bf16|q8_0", "file", 0, 0, "what float weights become in a CPU's memory", &cli_common.weights},         \
     {"deterministic", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the same bits alone and under any load", &cli_common.deterministic},            \
     {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "use this template instead of the model's", &cli_common.chat_template},        \
     {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},                                    \

@@ -12,6 +12,7 @@ struct loader_item {
     const struct weights *weights;        /* the file that `release` belongs to */
     const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
     size_t bytes;
+    bool convert; /* to wish.weights first */
 };
 
 struct loader {
@@ -19,7 +20,7 @@ struct loader {
     struct bind *bind;
     const struct arch *arch;
     const char *prefix; /* what "model." in Hugging Face names stands for in this file */
-    bool gguf, dummy;
+    bool gguf, dummy, in_layer;
     bool check; /* only bind: nothing is packed */
     uint64_t seed;
     struct head_wish wish;

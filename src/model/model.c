@@ -19,6 +19,14 @@
 
 enum rose_status loader_no_memory(struct loader *l) { return status_set(l->err, ROSE_NO_MEMORY, "out of memory while loading the model"); }
 
+/* Float matrices of layers become the wished type where its blocks fit; tables and heads stay as they are. */
+static bool converts(const struct loader *l, const struct tensor *t)
+{
+    bool is_float = t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
+    if (!l->wish.weights || !l->in_layer || l->dummy || !is_float || t->dtype == l->wish.weights) return false;
+    return tensor_cols(t) % dtype_info(l->wish.weights)->block == 0;
+}
+
 enum rose_status loader_add(struct loader *l, struct tensor source, struct op_weight *target, const struct weights *weights, const struct weights_tensor *release)
 {
     if (l->count == l->capacity) {
@@ -28,7 +36,7 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
         l->items = more;
         l->capacity = cap;
     }
-    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0};
+    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source)};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
@@ -180,6 +188,7 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
 {
     struct model *m = l->m;
     for (int s = 0; s < SLOT_ATTN_NORM; s++) ROSE_TRY(bind_slot(l, top, (enum slot)s, 0));
+    l->in_layer = true;
     for (int i = 0; i < m->config.layers; i++)
         for (int s = SLOT_ATTN_NORM; s < SLOT_COUNT; s++) ROSE_TRY(bind_slot(l, &m->layers[i], (enum slot)s, i));
     if (l->dummy) return ROSE_OK;
@@ -254,6 +263,26 @@ static enum rose_status pack_dummy(struct loader *l, struct loader_item *it, uin
     return s;
 }
 
+/* Another type first: a matrix at a time through float32. */
+static enum rose_status pack_converted(struct loader *l, struct loader_item *it, void *place)
+{
+    struct tensor from = it->source, to = from;
+    size_t rows = (size_t)tensor_rows(&from), cols = (size_t)tensor_cols(&from), from_row = dtype_row_bytes(from.dtype, cols), to_row = dtype_row_bytes(l->wish.weights, cols);
+    float *row = malloc(cols * sizeof *row);
+    char *memory = malloc(rows * to_row);
+    enum rose_status s = row && memory ? ROSE_OK : loader_no_memory(l);
+    to.dtype = l->wish.weights;
+    to.data = memory;
+    for (size_t i = 0; s == ROSE_OK && i < rows; i++) {
+        dtype_decode(from.dtype, (const char *)from.data + i * from_row, row, cols);
+        s = dtype_encode(to.dtype, row, memory + i * to_row, cols, l->err);
+    }
+    if (s == ROSE_OK) s = op_weight_pack(l->m->device, &to, place, it->target, l->err);
+    free(row);
+    free(memory);
+    return s;
+}
+
 /* Weights that an earlier start has packed: mapped, every matrix compared by a sample. */
 static bool map_packed(struct loader *l, size_t total)
 {
@@ -287,7 +316,9 @@ static enum rose_status pack_all(struct loader *l)
     struct model *m = l->m;
     size_t total = 0, done = 0, work = 0;
     for (size_t i = 0; i < l->count; i++) {
-        l->items[i].bytes = size_round_up(op_weight_bytes(m->device, &l->items[i].source), 256);
+        struct tensor source = l->items[i].source;
+        if (l->items[i].convert) source.dtype = l->wish.weights;
+        l->items[i].bytes = size_round_up(op_weight_bytes(m->device, &source), 256);
         total += l->items[i].bytes;
         work += l->items[i].bytes;
     }
@@ -295,13 +326,14 @@ static enum rose_status pack_all(struct loader *l)
         return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %s has %.1f GB; use a smaller quantisation", (double)total / 1e9, m->device->info.name,
                           (double)m->device->info.memory_total / 1e9);
     m->memory_bytes = total;
-    if (map_packed(l, total)) return ROSE_OK;
+    if (!l->wish.weights && map_packed(l, total)) return ROSE_OK;
     if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {
         struct loader_item *it = &l->items[i];
         void *place = it->bytes ? (char *)m->memory + done : NULL;
         if (l->dummy) ROSE_TRY(pack_dummy(l, it, l->seed + i, place));
+        else if (it->convert) ROSE_TRY(pack_converted(l, it, place));
         else ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
         if (it->bytes && it->release) weights_release(it->weights, it->release);
         done += it->bytes;
