@@ -88,9 +88,51 @@ TEST(what_the_loop_asks_of_the_driver)
     engine_close(e);
 }
 
+/* A kernel touches what it must not: every request ends with an error that names it, later ones are refused, nothing hangs. */
+TEST(a_lost_device)
+{
+    struct answer a[REQUESTS] = {0};
+    struct rose_stats stats;
+    struct rose_event events[8];
+    uint64_t id;
+    int finals = 0;
+    struct engine_options o = base();
+    o.depth = 2;
+    struct engine *e = start(o);
+    struct rose_request r = {.max_tokens = 24, .logprobs = -1, .prompt_logprobs = -1, .choices = 1, .sampling = {.top_p = 1, .repetition_penalty = 1, .ignore_eos = true}};
+    for (int k = 0; k < 2; k++) {
+        struct fetch_params *p = (struct fetch_params *)(uintptr_t)e->programs.fetch[k]->entries[0].launch.params;
+        if (k == 1) p->segments = (const void *)(uintptr_t)0x1000;
+    }
+    for (int i = 0; i < 3; i++) CHECK_OK(engine_submit(e, &r, jobs[i].prompt, 4, &id, &err), err);
+    while (finals < 3) {
+        size_t n = events_read(&e->events, events, 8, ENGINE_WAIT_MS);
+        CHECK(n > 0);
+        if (!n) break;
+        for (size_t i = 0; i < n; i++) {
+            if (events[i].kind != ROSE_EVENT_FINAL) continue;
+            finals++;
+            CHECK_INT(events[i].finish, ROSE_FINISH_ERROR);
+            CHECK_INT(events[i].status, ROSE_DEVICE);
+            CHECK(strstr(events[i].message, "fetch") != NULL);
+        }
+    }
+    CHECK_INT(engine_submit(e, &r, jobs[0].prompt, 4, &id, &err), ROSE_DEVICE);
+    engine_stats(e, &stats);
+    CHECK(stats.lost);
+    engine_close(e);
+    close_all();
+    open_all(1); /* a new device serves again */
+    e = start(o);
+    CHECK_OK(engine_submit(e, &r, jobs[0].prompt, 4, &id, &err), err);
+    wait_for(e, a, 1);
+    CHECK_INT(a[0].count, 24);
+    engine_close(e);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(what_the_loop_asks_of_the_driver), CASE(choices_share_their_prompt), CASE(prompt_log_probabilities)};
+    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(what_the_loop_asks_of_the_driver), CASE(choices_share_their_prompt), CASE(prompt_log_probabilities), CASE(a_lost_device)};
     golden_open(&golden, "llama");
     golden_write_hf(&golden);
     open_all(1);
