@@ -26,13 +26,14 @@ struct queued {
 struct cpu_device {
     struct device base;
     pthread_mutex_t queue_lock, run_lock;
+    atomic_size_t taken; /* bytes of cpu_alloc: what a second model's plan must leave alone */
     struct queued queue[QUEUE]; /* [done % QUEUE, submitted % QUEUE) */
     uint64_t submitted, done;
 };
 
 static void *cpu_alloc(struct device *device, size_t bytes, enum device_memory kind, struct rose_error *err)
 {
-    (void)device, (void)kind;
+    (void)kind;
     void *p = mmap(NULL, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
         status_set(err, ROSE_NO_MEMORY, "the system refused %zu bytes of memory", bytes);
@@ -41,13 +42,21 @@ static void *cpu_alloc(struct device *device, size_t bytes, enum device_memory k
     /* Weights and cache come in pages of 2 MB where the system gives them: a 135M model then has 4,000 page faults before its first
      * token instead of 20,000. What is smaller stays exact. */
     if (bytes >= (size_t)32 << 20) madvise(p, bytes, MADV_HUGEPAGE);
+    atomic_fetch_add(&((struct cpu_device *)device)->taken, bytes);
     return p;
 }
 
 static void cpu_free(struct device *device, void *memory, size_t bytes, enum device_memory kind)
 {
-    (void)device, (void)kind;
+    (void)kind;
     munmap(memory, bytes ? bytes : 1);
+    atomic_fetch_sub(&((struct cpu_device *)device)->taken, bytes);
+}
+
+static size_t cpu_memory_free(struct device *device)
+{
+    size_t taken = atomic_load(&((struct cpu_device *)device)->taken), all = device->info.memory_free;
+    return all > taken ? all - taken : 0;
 }
 
 static double now(void)
@@ -203,7 +212,7 @@ static void read_name(struct device_info *info)
 enum rose_status device_cpu_open(const struct device_options *options, struct device **out, struct rose_error *err)
 {
     static const struct device_vtable vtable = {cpu_close,  cpu_alloc, cpu_free,          cpu_copy, cpu_submit,
-                                                cpu_record, cpu_wait,  cpu_program_ready, NULL, NULL, NULL};
+                                                cpu_record, cpu_wait,  cpu_program_ready, NULL, NULL, cpu_memory_free};
     struct cpu_device *d = calloc(1, sizeof *d);
     if (!d) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     d->base.vtable = &vtable;

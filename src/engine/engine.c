@@ -319,7 +319,9 @@ static enum rose_status plan_memory(struct engine *e, struct engine_options *opt
     struct engine_options asked = *options;
     struct device_info info = e->device->info;
     size_t weights = e->model->memory_bytes, work;
-    if (info.kind == DEVICE_CUDA) info.memory_free = device_memory_free(e->device) + weights; /* the weights are there already */
+    /* What others on the device took is gone; these weights are there already (mapped ones were not taken: never more than there was). */
+    size_t left = device_memory_free(e->device) + weights;
+    info.memory_free = info.kind == DEVICE_CUDA ? left : ROSE_MIN(info.memory_free, left);
     ROSE_TRY(engine_plan(&e->model->config, &info, weights, options, plan, err));
     apply_plan(e, plan, options);
     ROSE_TRY(programs_draft(e, &work, err));
