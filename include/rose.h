@@ -95,7 +95,6 @@ struct rose_engine_options {
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
     const char *chat_template; /* template text that replaces the model's own; NULL */
     const char *weights;    /* what float matrices become in memory: "file" (NULL): as they are; "bf16", "q8_0": faster where they do, less exact (CPU) */
-    const char *weights;    /* what float matrices become in memory: "file" (NULL): as they are; "bf16", "q8_0": faster where they do, less exact (CPU) */
     const char *task;       /* "auto" (NULL): what the model's files say; "generate", "embed", "classify", "score" */
     bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
     /* Called from rose_engine_open while loading; may be NULL. */
