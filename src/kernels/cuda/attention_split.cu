@@ -29,13 +29,13 @@
 #define Q_CHUNKS (HD / 8)
 #define ROW_BYTES (HD * KV_ELEM + 16)
 #define CHUNKS (HD * KV_ELEM / 16)
+#define ROWS_A_TURN (CHUNKS > 16 ? 1 : CHUNKS > 8 ? 2 : CHUNKS > 4 ? 4 : CHUNKS > 2 ? 8 : 16) /* that 32 lanes load at once */
 #define KV_BYTES (TILE * ROW_BYTES)
 #define STAGE_BYTES (2 * KV_BYTES + 16 * Q_ROW) /* K, V, Q */
 #define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
-#define WEIGHTS (HD < 32 ? 16 : 64) /* pieces whose maxima and sums are merged at once */
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
-STATIC_ASSERT(HD % 16 == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
-STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES && (WEIGHTS * 16 + 16) * 8 <= STAGE_BYTES, "results fit a stage");
+STATIC_ASSERT(HD % 16 == 0 && CHUNKS <= 32 && SPAN % ROWS_A_TURN == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
+STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
 
 /* The step, in shared memory. */
 struct step {
@@ -93,25 +93,41 @@ DEVICE uint32_t split_scan(const struct step *t, uint32_t cut, uint32_t *warp_su
     return sum;
 }
 
+/* How many units there are when cut: a block a unit while they fit the grid and are no longer than half as long again as equal
+ * shares; else equal shares. `all` counts what a cut makes. */
+#define SPLIT_CUT(t, tiles, all_of)                                                                               do {                                                                                                             uint32_t each_ = ceil_div_u32(tiles, grid_dim_x()), most_ = max_u32(each_ + each_ / 2, LEAST);               (t)->cut = 1, (t)->per = each_, (t)->all = (tiles);                                                          if (WHOLE) break;                                                                                            UNROLL_N(1) for (uint32_t cut_ = max_u32(each_, LEAST); cut_ <= most_; cut_ += (cut_ + 7) / 8)               {                                                                                                                uint32_t all_ = all_of(cut_);                                                                                if (all_ > grid_dim_x()) continue;                                                                           (t)->cut = cut_, (t)->per = 1, (t)->all = all_;                                                              break;                                                                                                   }                                                                                                        } while (0)
+
 DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t, uint32_t *warp_sums)
 {
+    const int32_t *rows = (const int32_t *)p->seq_rows, *length = (const int32_t *)p->seq_length;
+    if (t->seqs <= WARP) { /* every warp for itself, the first for all to come */
+        uint32_t s = lane_id(), items = 0, tiles = 1;
+        int32_t row = 0, n = 0, from;
+        if (s < t->seqs) {
+            row = rows[s], n = length[s];
+            int32_t next = rows[s + 1];
+            items = split_items(next - row), tiles = split_tiles(next - row, n, &from);
+        }
+#define SPLIT_WARP_UNITS(cut) warp_sum_u32(items * ceil_div_u32(tiles, cut), WARP)
+        uint32_t all = SPLIT_WARP_UNITS(1);
+        SPLIT_CUT(t, all, SPLIT_WARP_UNITS);
+        uint32_t mine = items * ceil_div_u32(tiles, t->cut), before = warp_scan_u32(mine) - mine;
+        if (warp_id() == 0 && s < t->seqs) {
+            t->units[s] = before, t->row0[s] = row, t->length[s] = n;
+            if (s + 1 == t->seqs) t->units[s + 1] = before + mine, t->row0[s + 1] = rows[s + 1];
+        }
+        block_sync();
+        return;
+    }
     for (uint32_t s = thread_x(); s <= t->seqs; s += THREADS) {
-        t->row0[s] = ((const int32_t *)p->seq_rows)[s];
-        if (s < t->seqs) t->length[s] = ((const int32_t *)p->seq_length)[s];
+        t->row0[s] = rows[s];
+        if (s < t->seqs) t->length[s] = length[s];
     }
     block_sync();
-    uint32_t tiles = split_scan(t, 1, warp_sums), each = ceil_div_u32(tiles, grid_dim_x());
-    t->cut = 1, t->per = each, t->all = tiles;
-    if (WHOLE) return;
-    uint32_t cut = max_u32(each, LEAST), most = max_u32(each + each / 2, LEAST);
-    UNROLL_N(1) for (; cut <= most && cut > 1; cut += (cut + 7) / 8)
-    {
-        uint32_t all = split_scan(t, cut, warp_sums);
-        t->cut = cut, t->per = 1, t->all = all;
-        if (all <= grid_dim_x()) return;
-    }
-    if (t->cut > 1) split_scan(t, 1, warp_sums);
-    t->cut = 1, t->per = each, t->all = tiles;
+    uint32_t tiles = split_scan(t, 1, warp_sums);
+#define SPLIT_SCAN_UNITS(cut) split_scan(t, cut, warp_sums)
+    SPLIT_CUT(t, tiles, SPLIT_SCAN_UNITS);
+    split_scan(t, t->cut, warp_sums);
 }
 
 /* The piece that begins at unit u of a block's that end at `end`. */
@@ -152,11 +168,12 @@ DEVICE uint32_t split_round(const struct step *t, uint32_t u)
 
 /* ---- the loading warp ---------------------------------------------------------------------------------------------------- */
 
-/* Tokens of [from, to) of the stage that begins at token t0; ids: lane l has the page of token (t0 / SPAN + l) * SPAN. */
+/* Tokens of [from, to) of the stage that begins at token t0; ids: lane l has the page of token (t0 / SPAN + l) * SPAN. The copies
+ * of a page differ by constants only: a changing address register would make each wait for the last. */
 DEVICE void split_load_rows(const struct attention_tile_params *p, const struct piece *c, uint32_t ids, int32_t t0, int32_t from,
                             int32_t to, unsigned char *stage)
 {
-    const uint32_t lane = lane_id();
+    const uint32_t lane = lane_id(), row0 = lane / CHUNKS, col = lane % CHUNKS;
     UNROLL_N(1) for (uint32_t s = 0; s < TILE / SPAN; s++)
     {
         int32_t page = (int32_t)shuffle_u32(FULL_WARP, ids, s, WARP), first = t0 + (int32_t)(s * SPAN);
@@ -164,16 +181,24 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
         if (page >= 0)
             k += page * p->page_bytes + p->layer_offset + KV_ROWS_TOKEN(c->kv_head, first % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) +
                  lane * 16;
-        UNROLL for (uint32_t i = 0; i < (SPAN * CHUNKS + 31) / 32; i++)
-        {
-            uint32_t at = lane + i * 32, row = at / CHUNKS, col = at % CHUNKS;
-            int32_t token = first + (int32_t)row;
-            if (SPAN * CHUNKS % 32 && at >= SPAN * CHUNKS) continue;
-            if (token < from || token >= to) continue;
-            uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
-            unsigned char *dst = stage + (s * SPAN + row) * ROW_BYTES + col * 16;
-            cp_async16_zfill(dst, k + i * 512, bytes);
-            cp_async16_zfill(dst + KV_BYTES, k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) + i * 512, bytes);
+        const char *v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM);
+        unsigned char *dst = stage + (s * SPAN + row0) * ROW_BYTES + col * 16;
+        if (lane >= ROWS_A_TURN * CHUNKS) continue;
+        if (page >= 0 && first >= from && first + SPAN <= to && first + SPAN <= c->length) {
+            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            {
+                cp_async16(dst + i * ROWS_A_TURN * ROW_BYTES, k + i * ROWS_A_TURN * CHUNKS * 16);
+                cp_async16(dst + i * ROWS_A_TURN * ROW_BYTES + KV_BYTES, v + i * ROWS_A_TURN * CHUNKS * 16);
+            }
+        } else {
+            UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            {
+                int32_t token = first + (int32_t)(row0 + i * ROWS_A_TURN);
+                if (token < from || token >= to) continue;
+                uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
+                cp_async16_zfill(dst + i * ROWS_A_TURN * ROW_BYTES, k + i * ROWS_A_TURN * CHUNKS * 16, bytes);
+                cp_async16_zfill(dst + i * ROWS_A_TURN * ROW_BYTES + KV_BYTES, v + i * ROWS_A_TURN * CHUNKS * 16, bytes);
+            }
         }
     }
 }
@@ -428,57 +453,39 @@ DEVICE void split_finish(const struct attention_tile_params *p, const struct pie
     st8((bf16 *)p->y + (c->row0 + (int64_t)(f / GROUP)) * p->y_stride + (c->kv_head * GROUP + f % GROUP) * HD + d, r);
 }
 
-/* The pieces of an item that blocks first .. last left. weights: shared memory for WEIGHTS pieces at a time. */
-DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last,
-                        float *weights)
+/* The pieces of an item that blocks first .. last left, AHEAD of them under way at once. */
+#define AHEAD (HD > 192 ? 2 : 8)
+DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last)
 {
-    const float *partial = (const float *)p->partial;
-    const uint32_t each = rows * (HD / 4), count = last - first + 1;
-    /* Maxima and sums of all pieces first: the results then are independent loads. */
-    float *sums = weights + WEIGHTS * 16 * 2;
-    UNROLL_N(1) for (uint32_t base = 0; base < each; base += CONSUMERS)
-    {
-        uint32_t e = base + thread_x(), row = e / (HD / 4), d = e % (HD / 4) * 4;
+    for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
+        uint32_t row = e / (HD / 4), d = e % (HD / 4) * 4;
+        const float *at = (const float *)p->partial + row * HD + d, *sums = (const float *)p->partial + 16 * HD + 2 * row;
         float m = NO_SCORE, l = 0;
         f32x4 o = {{0, 0, 0, 0}};
-        UNROLL_N(1) for (uint32_t from = 0; from < count; from += WEIGHTS)
+        UNROLL_N(1) for (uint32_t b = first; b <= last; b += AHEAD)
         {
-            uint32_t n = min_u32(count - from, WEIGHTS);
-            barrier_sync(1, CONSUMERS);
-            for (uint32_t i = thread_x(); i < n * rows; i += CONSUMERS) {
-                uint32_t b = first + from + i / rows, r = i % rows;
-                u32x2 ml = ld8(partial + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD) + 16 * HD + 2 * r);
-                weights[(i / rows * 16 + r) * 2] = f32_from_bits(ml.v[0]);
-                weights[(i / rows * 16 + r) * 2 + 1] = f32_from_bits(ml.v[1]);
-            }
-            barrier_sync(1, CONSUMERS);
-            if (thread_x() < rows) {
-                float most = NO_SCORE, sum = 0;
-                for (uint32_t i = 0; i < n; i++) most = max_f32(most, weights[(i * 16 + thread_x()) * 2]);
-                for (uint32_t i = 0; i < n; i++) {
-                    float *w = weights + (i * 16 + thread_x()) * 2;
-                    w[0] = exp2_approx(w[0] - most);
-                    sum = fma_f32(w[0], w[1], sum);
-                }
-                sums[thread_x() * 2] = most, sums[thread_x() * 2 + 1] = sum;
-            }
-            barrier_sync(1, CONSUMERS);
-            if (e >= each) continue;
-            float most = max_f32(m, sums[row * 2]), keep = exp2_approx(m - most), scale = exp2_approx(sums[row * 2] - most);
-            f32x4 x = {{0, 0, 0, 0}};
-            const float *at = partial + row * HD + d;
-            UNROLL_N(8) for (uint32_t i = 0; i < n; i++)
+            u32x4 x[AHEAD];
+            u32x2 ml[AHEAD];
+            float most = m;
+            UNROLL for (uint32_t i = 0; i < AHEAD; i++)
             {
-                uint32_t b = first + from + i;
-                u32x4 v = ld16(at + (size_t)(2 * b + (b == first)) * ATTENTION_PARTIAL(HD));
-                float w = weights[(i * 16 + row) * 2];
-                UNROLL for (int k = 0; k < 4; k++) x.v[k] = fma_f32(f32_from_bits(v.v[k]), w, x.v[k]);
+                size_t piece = (size_t)(2 * (b + i) + (b + i == first)) * ATTENTION_PARTIAL(HD);
+                ml[i].v[0] = f32_bits(NO_SCORE), ml[i].v[1] = 0;
+                x[i].v[0] = x[i].v[1] = x[i].v[2] = x[i].v[3] = 0;
+                if (b + i <= last) ml[i] = ld8(sums + piece), x[i] = ld16(at + piece);
             }
-            l = fma_f32(l, keep, sums[row * 2 + 1] * scale);
-            UNROLL for (int k = 0; k < 4; k++) o.v[k] = fma_f32(o.v[k], keep, x.v[k] * scale);
-            m = most;
+            UNROLL for (uint32_t i = 0; i < AHEAD; i++) most = max_f32(most, f32_from_bits(ml[i].v[0]));
+            float keep = exp2_approx(m - most);
+            m = most, l *= keep;
+            UNROLL for (int k = 0; k < 4; k++) o.v[k] *= keep;
+            UNROLL for (uint32_t i = 0; i < AHEAD; i++)
+            {
+                float w = exp2_approx(f32_from_bits(ml[i].v[0]) - most);
+                l = fma_f32(f32_from_bits(ml[i].v[1]), w, l);
+                UNROLL for (int k = 0; k < 4; k++) o.v[k] = fma_f32(f32_from_bits(x[i].v[k]), w, o.v[k]);
+            }
         }
-        if (e < each) split_finish(p, c, row, d, o, m, l);
+        split_finish(p, c, row, d, o, m, l);
     }
 }
 
@@ -538,7 +545,7 @@ DEVICE void split_end(const struct attention_tile_params *p, const struct piece 
         if (*flag) st_u32(relaxed, gpu, counter, 0);
     }
     barrier_sync(1, CONSUMERS);
-    if (*flag) split_merge(p, c, rows, first, last, stage);
+    if (*flag) split_merge(p, c, rows, first, last);
 }
 
 DEVICE void split_compute(const struct attention_tile_params *p, const struct step *t, uint32_t begin, uint32_t end,

@@ -395,10 +395,10 @@ KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
     block_sync();
     grid_dependency_wait();
     if (warp_id() < 4) {
-        registers_shrink(72); /* 72 * 128 + 216 * 256 are the 168 * 384 of the launch */
+        registers_shrink(88); /* 88 * 128 + 208 * 256 are the 168 * 384 of the launch */
         wg_produce(&p, &b, qs, stages);
     } else {
-        registers_grow(216);
+        registers_grow(208);
         wg_consume(&p, &b, qs, stages, order + thread_x());
     }
 }
