@@ -86,10 +86,11 @@ size_t cli_render_options(const struct option **options);
      cli_bench, cli_bench_options}
 
 #define CLI_SERVE_COMMAND                                                                                                                            \
-    {"serve", "MODEL [MODEL...]", "Models behind HTTP: OpenAI and Anthropic interfaces, metrics, a page.",                                           \
-     "POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/messages/count_tokens, /tokenize, /detokenize;\n"                               \
-     "GET /v1/models, /health, /metrics, /version, and the page at /. A peer that closes its side counts as gone.\nSIGTERM: no new requests, "      \
-     "those under way may end; a second one stops at once.\n",                                                                                      \
+    {"serve", "MODEL|DIR [MODEL|DIR...]", "Models behind HTTP: OpenAI, Anthropic, TEI and KServe v2 interfaces, metrics, a page.",                   \
+     "POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/rerank, /v1/score, /v1/messages, /tokenize, ...;\nGET /v1/models, /health, "    \
+     "/metrics, /version, and the page at /; below /v2 KServe's. docs/server.md lists all.\nA DIR is a model repository: each directory with a "       \
+     "config.json and each .gguf file in it is served.\nA peer that closes its side counts as gone. SIGTERM: no new requests, those under way may "   \
+     "end; a second\none stops at once.\n",                                                                                                         \
      cli_serve, cli_serve_options}
 
 #define CLI_EMBED_COMMAND                                                                                                                            \
