@@ -1,0 +1,147 @@
+"""rose embed and rose score, with the real all-MiniLM-L6-v2 (scripts/minilm): beside sentence-transformers' own vectors of a hundred texts."""
+import json
+import math
+import os
+import struct
+import subprocess
+import tempfile
+
+from e2e import ROOT, case, equal, fails, main, ok, rose
+
+MODEL = subprocess.run([os.path.join(ROOT, "scripts", "minilm")], check=True, capture_output=True, text=True).stdout.strip()
+GOLDEN = os.path.join(ROOT, "tests", "golden")
+SIZE = 384
+
+
+def texts():
+    with open(os.path.join(GOLDEN, "minilm_texts.json")) as f:
+        return json.load(f)
+
+
+def reference():
+    with open(os.path.join(GOLDEN, "minilm.f16"), "rb") as f:
+        values = struct.unpack(f"<{100 * SIZE}e", f.read())
+    return [values[i * SIZE:(i + 1) * SIZE] for i in range(100)]
+
+
+def cosine(a, b):
+    dot = sum(x * y for x, y in zip(a, b))
+    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def lines_of(items):
+    return "".join(json.dumps(t) + "\n" for t in items).encode()
+
+
+def embed(*options, items=None):
+    out = ok("embed", MODEL, *options, input=lines_of(items if items is not None else texts())).text()
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@case
+def a_hundred_texts_as_sentence_transformers():
+    got = embed()
+    equal([a["index"] for a in got], list(range(100)))
+    worst = min(cosine(a["embedding"], b) for a, b in zip(got, reference()))
+    assert worst > 0.99999, worst
+    assert all(abs(math.sqrt(sum(x * x for x in a["embedding"])) - 1) < 1e-5 for a in got)
+
+
+@case
+def other_weights():
+    for weights, least, mean in (("bf16", 0.9999, 0.99995), ("q8_0", 0.998, 0.999)):
+        c = [cosine(a["embedding"], b) for a, b in zip(embed("--weights", weights), reference())]
+        assert min(c) > least and sum(c) / len(c) > mean, (weights, min(c), sum(c) / len(c))
+
+
+@case
+def the_same_whatever_the_threads():
+    one, two = (ok("embed", MODEL, "--threads", n, input=lines_of(texts())).out for n in ("1", "2"))
+    equal(one, two)
+
+
+@case
+def formats_and_going_on():
+    items = texts()
+    plain = embed()
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "in.jsonl")
+        with open(name, "wb") as f:
+            f.write(lines_of(items))
+        for form, head in (("jsonl", 0), ("f32", 0), ("npy", 128)):
+            out = os.path.join(folder, "out." + form)
+            ok("embed", MODEL, name, "-o", out, "-f", form)
+            with open(out, "rb") as f:
+                whole = f.read()
+            if form != "jsonl":
+                equal(len(whole), head + 100 * SIZE * 4)
+                first = struct.unpack_from(f"<{SIZE}f", whole, head)
+                assert all(abs(a - b) < 1e-7 for a, b in zip(first, plain[0]["embedding"]))
+            with open(out, "r+b") as f:  # killed in the middle of an answer
+                f.truncate(len(whole) * 2 // 5 + 13)
+            ok("embed", MODEL, name, "-o", out, "-f", form)
+            with open(out, "rb") as f:
+                again = f.read()
+            equal(len(again), len(whole))
+            if form == "npy":
+                assert b"(100, 384)" in again[:128] and again[:6] == b"\x93NUMPY", again[:128]
+        fails("embed", MODEL, "-o", out, "-f", "npy", input=b"one line\n", says="belongs to another input")
+    fails("embed", MODEL, "-f", "npy", input=b"x\n", says="--output")
+
+
+@case
+def options_of_embeddings():
+    short = embed("--dimensions", "64", items=["A text."])[0]["embedding"]
+    long = embed(items=["A text."])[0]["embedding"]
+    norm = math.sqrt(sum(x * x for x in long[:64]))
+    assert len(short) == 64 and all(abs(a - b / norm) < 1e-6 for a, b in zip(short, long))
+    raw = embed("--normalize", "off", items=["A text."])[0]["embedding"]
+    assert abs(cosine(raw, long) - 1) < 1e-6 and abs(sum(x * x for x in raw) - 1) > 1e-3
+    cls = embed("--pooling", "cls", items=["A text."])[0]["embedding"]
+    rows = embed("--tokens", items=["A text."])[0]["embeddings"]
+    equal(len(rows), 5)
+    assert abs(cosine(cls, rows[0]) - 1) < 1e-6
+    mean = [sum(r[i] for r in rows) / len(rows) for i in range(SIZE)]
+    assert abs(cosine(mean, long) - 1) < 1e-6
+
+
+@case
+def long_texts():
+    long = "word " * 1000
+    fails("embed", MODEL, input=long.encode(), says=["line 1", "256"])
+    left, right = (embed("--truncate", side, items=["start " + long + "end"])[0]["embedding"] for side in ("left", "right"))
+    equal(right, embed(items=["start " + "word " * 253])[0]["embedding"])
+    equal(left, embed(items=["word " * 253 + "end"])[0]["embedding"])
+
+
+@case
+def lines():
+    got = ok("embed", MODEL, input=b'plain\n"plain"\n{"text": "plain"}\n{"input": "plain"}\r\n"quoted" at the start\n\n').text().splitlines()
+    equal(len(got), 6)
+    vectors = [json.loads(g)["embedding"] for g in got]
+    assert vectors[0] == vectors[1] == vectors[2] == vectors[3] != vectors[4]
+    fails("embed", MODEL, input=b'ok\n{"text": 3}\n', says=["line 2", '"text"'])
+    fails("embed", MODEL, input=b'{"text": \n', says=["line 1", "JSON"])
+    equal(ok("embed", MODEL, input=b"").out, b"")
+
+
+@case
+def what_it_cannot_do():
+    fails("score", MODEL, input=b"x\n", says="embeds (rose embed)")
+    fails("run", MODEL, "x", says="cannot generate text")
+    fails("embed", MODEL, "--prompt-name", "query", input=b"x\n", says="no prompt")
+    fails("embed", MODEL, "--sparse", input=b"x\n", says="lexical head")
+    fails("embed", MODEL, "--dimensions", "385", input=b"x\n", says="384")
+    fails("embed", MODEL, "--ctx", "1000", input=b"x\n", says="512")
+    fails("embed", MODEL, "--nonsense", status=2)
+    fails("embed", MODEL, "--sparse", "-f", "npy", status=2)
+
+
+@case
+def bench_of_an_encoder():
+    b = ok("bench", MODEL, "-p", "16", "-b", "8", "-r", "1", "--json").json()
+    equal(sorted(b), ["device", "load_s", "model", "one_text_s", "peak_rss_mb", "texts", "texts_s", "tok_s", "tokens"])
+    equal((b["texts"], b["tokens"]), (8, 128))
+
+
+main()
