@@ -133,6 +133,12 @@ TEST(barrier)
     run(&s, &d, MOE_CUDA_BARRIER, 3);
     d = device_of("sm_80", 20);
     run(&s, &d, MOE_CUDA_BARRIER, 4);
+    /* Groups of whole warps, of one and of two vectors of lanes. */
+    d = device_of("sm_90a", 20);
+    s.experts = 256, s.hidden = 24;
+    run(&s, &d, MOE_CUDA_BARRIER, 7);
+    s.groups = 4, s.bias = false;
+    run(&s, &d, MOE_CUDA_BARRIER, 8);
 }
 
 /* Softmax over the chosen, as gpt-oss: two launches, the last block scans. Two tokens more than two blocks

@@ -45,11 +45,36 @@ DEVICE void moe_scores(const float *logits, float *score)
 }
 
 #if GROUPS > 1 && TOP_GROUPS < GROUPS
+#define MOE_GROUP_VPT (EXPERTS / GROUPS / 32) /* where a group is whole vectors */
+/* The float of a key; what is never chosen is below all. */
+DEVICE float moe_unkey(uint32_t key)
+{
+    return key == 0 ? -INF_F32 : f32_from_bits(key & 0x80000000u ? key ^ 0x80000000u : ~key);
+}
 /* Only experts of the best TOP_GROUPS groups keep their keys. A group is as good as its best expert, with a
  * selection bias as its two best together. */
 DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
 {
     uint32_t lane = lane_id(), mine = 0, chosen = 0;
+#if EXPERTS / GROUPS % 32 == 0
+    /* Whole vectors of lanes: all groups' reductions overlap. */
+    UNROLL for (uint32_t g = 0; g < GROUPS; g++)
+    {
+        uint32_t best = 0, second = 0;
+        UNROLL for (uint32_t v = g * MOE_GROUP_VPT; v < (g + 1) * MOE_GROUP_VPT; v++)
+        {
+            second = key[v] > best ? best : max_u32(second, key[v]);
+            best = max_u32(best, key[v]);
+        }
+        uint32_t most = redux_max_u32(FULL_WARP, best);
+        float value = moe_unkey(most);
+        if (BIAS) {
+            uint32_t owner = ffs_u32(warp_ballot(FULL_WARP, best == most)) - 1;
+            value += moe_unkey(redux_max_u32(FULL_WARP, lane == owner ? second : best));
+        }
+        if (lane == g) mine = max_u32(moe_key(value), 1);
+    }
+#else
     UNROLL_N(1) for (uint32_t g = 0; g < GROUPS; g++)
     {
         float first = -INF_F32, second = -INF_F32;
@@ -71,6 +96,7 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
         }
         if (lane == g) mine = max_u32(moe_key(BIAS && EXPERTS / GROUPS > 1 ? first + second : first), 1);
     }
+#endif
     UNROLL_N(1) for (uint32_t i = 0; i < TOP_GROUPS; i++)
     {
         uint32_t best = redux_max_u32(FULL_WARP, mine);
