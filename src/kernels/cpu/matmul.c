@@ -10,6 +10,8 @@ enum { OWN_ROWS = 4 };
 enum { SHARE_FROM = 8 };
 /* Activations that one sweep over the weights reuses: about half of a level-2 cache. */
 enum { SWEEP_BYTES = 512 << 10 };
+/* Of a worker's share of the weights, what is asked for while activations are prepared. */
+enum { FIRST_BYTES = 8192 };
 /* Groups that a tile of activations meets while it is in the level-1 cache. */
 enum { TOGETHER = 4 };
 /* From this many rows a worker on, workers share the rows of a product and not the weights: x and y then stay in their core's
@@ -162,7 +164,7 @@ static void fetch_first(const struct run *r, const struct worker *w)
         const struct cpu_weight *weight = &p->part[i].weight;
         size_t groups = cpu_weight_groups(weight);
         if (begin < groups) {
-            size_t bytes = ROSE_MIN((size_t)MATMUL_PREFETCH, (groups - begin) * weight->group_bytes);
+            size_t bytes = ROSE_MIN((size_t)FIRST_BYTES, (groups - begin) * weight->group_bytes);
             for (size_t at = 0; at < bytes; at += 64)
                 __builtin_prefetch(weight->data + begin * weight->group_bytes + at);
             if (!p->gated) return;

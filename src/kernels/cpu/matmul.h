@@ -43,9 +43,15 @@
 
 enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
 
-/* Bytes that prefetches run ahead in a weight's stream: memory's latency times what one thread can read, and
- * some more for what lies between two groups. */
-enum { MATMUL_PREFETCH = 8192 };
+/* Bytes that prefetches run ahead in a weight's stream: far ones bring lines from memory to the level-2 cache, near ones from there to
+ * level 1. One prefetch straight to level 1 keeps a miss buffer of that cache for the whole latency of memory, of which there are too few for
+ * the memory's bandwidth (docs/facts.md). */
+enum { MATMUL_NEAR = 1024, MATMUL_FAR = 16384 };
+static inline void matmul_ahead(const void *line)
+{
+    __builtin_prefetch((const char *)line + MATMUL_FAR, 0, 2);
+    __builtin_prefetch((const char *)line + MATMUL_NEAR, 0, 3);
+}
 
 /* Byte offsets in a block of an integer tile of height H. */
 enum { MATMUL_ACT_S = 32, MATMUL_ACT_SSUM = 36, MATMUL_ACT_NSUM = 48 };

@@ -14,7 +14,8 @@ enum {
     MAX_PAIRS = MATMUL_AMX_PAIRS,
     DECODE_AHEAD = 2, /* blocks between a panel's stores and the tile loads of them */
     PREFETCH_AHEAD =
-        4 * TILE_BYTES, /* operands come from the level-2 cache: this far ahead of the tile loads */
+        4 * TILE_BYTES, /* panels come from the level-2 cache: this far ahead of the tile loads. The rows are multiplied by several pairs of
+                           panels one after the other and need none: asking for them too cost 6 % (docs/facts.md) */
     SINK_ROWS = 8       /* of the unit before, stored between two steps of this one */
 };
 
@@ -82,7 +83,7 @@ INLINE void panel_block(const enum cpu_kernel kernel, const int offset, const in
     __m512i q[8];
     UNROLL
     for (int v = 0; v < code_bytes; v += 64)
-        _mm_prefetch((const char *)codes + MATMUL_PREFETCH + v, _MM_HINT_T0);
+        matmul_ahead(codes + v);
     unpack_quads(kernel, codes, table, q);
     __m512 s[2], m[2];
     UNROLL
@@ -231,11 +232,9 @@ INLINE void unit(const int tiles, const uint8_t *a0, size_t tile, const uint8_t 
     for (int i = 0; i < blocks; i++) {
         amx_load(4, a0, 64);
         amx_load(6, b0, 64);
-        prefetch_tile(a0 + PREFETCH_AHEAD);
         amx_dot_bf16(0, 4, 6);
         if (tiles == 2) {
             amx_load(5, a1, 64);
-            prefetch_tile(a1 + PREFETCH_AHEAD);
             amx_dot_bf16(1, 5, 6);
         }
         amx_load(7, b1, 64);
@@ -338,7 +337,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
             __m512i q[8];
             UNROLL
             for (int v = 0; v < code_bytes; v += 64)
-                _mm_prefetch((const char *)codes + MATMUL_PREFETCH + v, _MM_HINT_T0);
+                matmul_ahead(codes + v);
             unpack_quads(kernel, codes, table, q);
             UNROLL
             for (int j = 0; j < 8; j++) _mm512_store_si512(to + 64 * j, q[j]);

@@ -160,7 +160,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const int height, const str
     memset(out, 0, (size_t)height * 64);
     for (int b = 0; b < blocks; b++) {
         for (int v = 0; v < code_bytes; v += 64)
-            _mm_prefetch((const char *)codes + MATMUL_PREFETCH + v, _MM_HINT_T0);
+            matmul_ahead(codes + v);
         block_kernel(kernel, height, codes, scales, tile, table, out);
         block_kernel(kernel, height, codes + 32, scales + 8, tile, table, out + 8);
         codes += code_bytes;
@@ -237,8 +237,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, int height, const int row
     for (int i = 0; i < 2 * blocks; i++) {
         UNROLL
         for (int c = 0; c < 8; c++) {
-            _mm_prefetch((const char *)p + MATMUL_PREFETCH, _MM_HINT_T0);
-            if (kernel == CPU_F32) _mm_prefetch((const char *)p + MATMUL_PREFETCH + 64, _MM_HINT_T0);
+            matmul_ahead(p);
+            if (kernel == CPU_F32) matmul_ahead(p + 64);
             UNROLL
             for (int v = 0; v < halves; v++) {
                 __m256 w0, w1;

@@ -32,7 +32,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
         __m512i q[8];
         UNROLL
         for (int v = 0; v < code_bytes; v += 64)
-            _mm_prefetch((const char *)codes + MATMUL_PREFETCH + v, _MM_HINT_T0);
+            matmul_ahead(codes + v);
         unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
@@ -151,8 +151,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
         UNROLL
         for (int c = 0; c < 8; c++) {
             __m512 w0, w1;
-            _mm_prefetch((const char *)p + MATMUL_PREFETCH, _MM_HINT_T0);
-            if (kernel == CPU_F32) _mm_prefetch((const char *)p + MATMUL_PREFETCH + 64, _MM_HINT_T0);
+            matmul_ahead(p);
+            if (kernel == CPU_F32) matmul_ahead(p + 64);
             weights(kernel, p, &w0, &w1);
             p += pair;
             UNROLL

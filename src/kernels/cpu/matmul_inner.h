@@ -109,7 +109,7 @@ static inline const void *matmul_scales(const struct matmul_kernels *kernels, co
     if (matmul_is_float(w)) return NULL;
     const uint8_t *data = w->data + group * w->group_bytes;
     /* the stream goes on: what lies as far ahead as the products' own prefetches reach */
-    for (size_t i = 0; i < w->codes_at; i += 64) __builtin_prefetch(data + MATMUL_PREFETCH + i);
+    for (size_t i = 0; i < w->codes_at; i += 64) matmul_ahead(data + i);
     return kernels->scales(w->format, data, cpu_weight_blocks(w), memory);
 }
 
