@@ -279,19 +279,29 @@ static void layers(struct bench *b, const char *name, const char *const *parts, 
     fflush(stdout);
 }
 
+/* Variant i of a shape; false past the last. */
+static bool variant(const struct shape *s, int rows, int i, struct matmul_shape *m)
+{
+    static const int choices[][4] = {{8, 4, 1, 1}, {16, 2, 1, 1}};
+    *m = shape_of(s, rows);
+    if (i < 2) {
+        m->warps = choices[i][0], m->depth = choices[i][1], m->blocks = choices[i][2], m->splits = choices[i][3];
+        return true;
+    }
+    m->tile = i - 1;
+    return m->tile < 21 + MATMUL_PLAN_STREAMS;
+}
+static bool sensible(const struct matmul_shape *m)
+{
+    int t = m->tile, rows = (int)m->rows;
+    if (!t) return rows <= 8;
+    return t <= 4 ? rows >= 16 && rows <= 128 && (t == 1 || rows > 16) : t > 20 ? rows <= 128 : t > 10 && t <= 15 && rows >= 64;
+}
 static void sweep(struct bench *b, const struct shape *s, int rows)
 {
-    static const int choices[][4] = {{8, 4, 1, 1}, {16, 2, 1, 1}, {8, 2, 2, 1}};
-    for (size_t i = 0; i < sizeof choices / sizeof *choices && rows <= 64; i++) {
-        struct matmul_shape m = shape_of(s, rows);
-        m.warps = choices[i][0], m.depth = choices[i][1], m.blocks = choices[i][2], m.splits = choices[i][3];
-        measure(b, s->name, &m, "sweep");
-    }
-    for (int t = 1; t <= 28; t++) {
-        struct matmul_shape m = shape_of(s, rows);
-        m.tile = t;
-        if (t <= 4 ? rows >= 16 && rows <= 512 && (t == 1 || rows > 16) : t > 20 ? rows <= 128 : t > 10 && t <= 15 && rows >= 64) measure(b, s->name, &m, "sweep");
-    }
+    struct matmul_shape m;
+    for (int i = 0; variant(s, rows, i, &m); i++)
+        if (sensible(&m)) measure(b, s->name, &m, "sweep");
 }
 
 int main(int argc, char **argv)
@@ -337,6 +347,9 @@ int main(int argc, char **argv)
             struct matmul_plan plan;
             const struct jit_kernel *k;
             if (matmul_plan_make(&m, &b.device->info, &plan, &err_) == ROSE_OK) ok(plan_request(&plan.plan, b.jit, b.device->info.arch, &k, &err_));
+            for (int v = 0; variants && (only ? strstr(shapes[i].name, only) != NULL : i < 3) && variant(&shapes[i], rows[r], v, &m); v++)
+                if (sensible(&m) && matmul_plan_make(&m, &b.device->info, &plan, &err_) == ROSE_OK)
+                    ok(plan_request(&plan.plan, b.jit, b.device->info.arch, &k, &err_));
         }
     if (!ok(jit_compile_all(b.jit, &err_))) return 1;
     for (int r = 0; r < rows_count && whole; r++) layers(&b, "Llama 8B", llama, rows[r]), layers(&b, "Qwen3 0.6B", small, rows[r]);

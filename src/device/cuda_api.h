@@ -83,6 +83,7 @@ enum {
     CU_FUNC_LOCAL_BYTES = 3,
     CU_FUNC_REGISTERS = 4,
     CU_FUNC_MAX_DYNAMIC_SHARED = 8,
+    CU_FUNC_SHARED_CARVEOUT = 9, /* percent */
     CU_FUNC_NON_PORTABLE_CLUSTER = 14,
 };
 enum {

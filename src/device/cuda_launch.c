@@ -69,7 +69,10 @@ static enum rose_status read_function(struct cuda_device *d, struct cuda_functio
         ROSE_TRY(cuda_check(d, d->api.function_attribute(wanted[i].value, wanted[i].attribute, f->function),
                             err, "cuFuncGetAttribute of %s", f->name));
     f->shared_bytes = (size_t)shared, f->local_bytes = (size_t)local;
-    return ROSE_OK;
+    /* An SM divides L1 anew only when it is empty: all kernels ask for the same division, or a dependent launch
+     * could not begin beside its predecessor. */
+    return cuda_check(d, d->api.function_set(f->function, CU_FUNC_SHARED_CARVEOUT, 100), err,
+                      "cuFuncSetAttribute of %s: all of L1 as shared memory", f->name);
 }
 
 enum rose_status cuda_module_function(struct cuda_module *module, const char *entry,

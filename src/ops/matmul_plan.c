@@ -160,12 +160,20 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
 
 /* ---- gemv_wgmma ---- */
 
-/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory. Within 112 KB the next launch's block fits
- * beside this one and fills its ring meanwhile. */
+/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory, blocks a cluster (0: runs of units). Within
+ * 112 KB the next launch's block fits beside this one and fills its ring meanwhile. */
 static const struct stream {
-    int mg, kb, budget;
-} streams[] = {{1, 2, 112}, {2, 1, 112}, {1, 4, 112}, {2, 2, 112}, {1, 1, 112}, {1, 2, 208}, {2, 1, 208}, {2, 2, 208}};
-enum { STREAMS = sizeof streams / sizeof *streams, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
+    int mg, kb, budget, cluster;
+} streams[] = {{1, 2, 112, 0}, {1, 2, 112, 1}, {1, 2, 112, 2}, {1, 2, 112, 4}, {1, 2, 112, 8}, {2, 1, 112, 0}, {2, 1, 112, 1}, {2, 1, 112, 2},
+               {2, 1, 112, 4}, {1, 4, 112, 0}, {1, 1, 112, 0}, {1, 2, 208, 0}, {2, 2, 208, 0}, {2, 2, 208, 2}};
+_Static_assert(sizeof streams / sizeof *streams == MATMUL_PLAN_STREAMS, "as the header says");
+enum { STREAMS = MATMUL_PLAN_STREAMS, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
+
+/* Clusters of so many blocks that are resident at once: GPCs of 16 or 18 SMs leave some over. */
+static int64_t clusters_of(const struct device_info *d, int cluster)
+{
+    return cluster <= 2 ? d->units / cluster : d->units / 16 * (16 / cluster);
+}
 
 static bool stream_fits(const struct matmul_shape *s, const struct device_info *d)
 {
@@ -178,27 +186,33 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     struct plan *out = &m->plan;
     int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : s->rows > 16 ? 1 : 0;
     const struct stream *t = &streams[i];
-    int n = (int)ROSE_MIN(ceil_div(ROSE_MAX(s->rows, 1), 8) * 8, STREAM_MOST), rows = 64 * t->mg;
-    int stage = t->kb * (rows + n) * 128, stages = (t->budget * 1024 - 512) / stage;
+    int n = 8, rows = 64 * t->mg;
+    while (n < s->rows && n < STREAM_MOST) n *= 2; /* few kernels serve all numbers of rows */
+    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
+    int stages = (t->budget * 1024 - 512 - got) / stage;
     m->columns = rows / (1 + s->gated);
     m->tiles = tiles_of(s, m->columns);
     m->splits = 1;
     m->group = n;
     m->box = rows, m->box_x = n, m->interleaved = s->gated;
     int64_t units = m->tiles * ceil_div(s->k, 64 * t->kb), blocks = ROSE_MIN(d->units, ceil_div(units, 2));
+    if (t->cluster) blocks = ROSE_MIN(clusters_of(d, t->cluster), m->tiles) * t->cluster;
     *out = (struct plan){.kernel = "gemv_wgmma", .rows = s->rows, .tiles = true, .per = n, .times = (int32_t)blocks};
     plan_int(out, "N", n);
     plan_int(out, "MG", t->mg);
     plan_int(out, "KB", t->kb);
     plan_int(out, "STAGES", stages);
+    plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     epilogue(s, out);
     out->block = (uint32_t)(128 * t->mg + 32);
-    out->shared_bytes = (uint32_t)(stages * stage + stages * 16 + 16);
-    m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(128 * t->mg) * 4;
-    m->counter_bytes = (size_t)m->tiles * 4;
+    out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
+    out->shared_bytes = (uint32_t)(stages * stage + got + stages * 16 + 16 + 8 * t->cluster);
     cost(s, out);
     plan_stream(out, d, 0.5);
+    if (t->cluster) return;
+    m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(128 * t->mg) * 4;
+    m->counter_bytes = (size_t)m->tiles * 4;
 }
 
 /* ---- gemv_rows ---- */

@@ -25,6 +25,8 @@ struct matmul_shape {
     int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
 };
 
+enum { MATMUL_PLAN_STREAMS = 14 }; /* in gemv_wgmma's table */
+
 struct matmul_plan {
     struct plan plan;
     int32_t columns;         /* of y a tile */

@@ -213,6 +213,10 @@ KERNEL(gemm_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
     unsigned char *stages = dynamic_shared();
     mbarrier *full = (mbarrier *)(stages + STAGES * STAGE_BYTES), *empty = full + STAGES;
     const uint32_t count = ceil_div_u32(p.g.rows, BM * CLUSTER) * p.g.tiles, stride = grid_dim_x() / CLUSTER, first = block_x() / CLUSTER;
+    if (thread_x() == 32) {
+        tma_prefetch_map(&p.x);
+        tma_prefetch_map(&p.w[0]);
+    }
     if (thread_x() == 0) {
         UNROLL for (uint32_t s = 0; s < STAGES; s++)
         {

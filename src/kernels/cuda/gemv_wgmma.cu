@@ -2,20 +2,23 @@
 /* y = x W^T for few rows of x on Hopper: weights stream through a ring in shared memory and are the A operand of wgmma, x's rows
  * (at most N) are its columns.
  *
- * The work is units of 64 MG weight rows by 64 KB of k, all of one tile of weight rows one behind the other; every block gets an
- * equal run of them, so all SMs stream to the end. A block's first or last tile may be shared with its neighbours: their sums meet
- * in `work`, added in the order of the blocks by the one that comes last.
+ * The work is units of 64 MG weight rows by 64 KB of k. CLUSTER 0: every block gets an equal run of all units, tile after tile; a
+ * block's first or last tile may be shared with its neighbours: their sums meet in `work`, added in the order of the blocks by the
+ * one that comes last. CLUSTER 1 .. 8: a cluster takes whole tiles, each of its blocks one piece of k; the blocks take turns as
+ * the one that gets the others' sums into its shared memory, which is faster and wants tiles in multiples of the clusters.
  *
  * Warps 0 .. 4 MG - 1 multiply (a warpgroup has 64 weight rows), the last warp's first lane fills the ring: all of it with
  * weights before the predecessor has ended, which hides what lies between two products.
  *
  *     stage: w [KB][64 MG][64], x [KB][N][64] bf16, rows of 128 bytes, swizzled by TMA
+ *     got:   f32 [CLUSTER - 1][N / 8][128 MG][4]: the others' sums, in the order of their ranks
  *     work:  f32 [groups][blocks][2][N / 2][128 MG]: a block's sums of its first tile, and of one that it only begins
  *
  * A gated pair: TMA takes 8 rows of the gate and 8 of the up matrix in turn, so both sums of a result lie in one thread.
  * Rows beyond a group's N are other blocks' work: blocks [g * p.blocks, ...) have rows [g * N, ...).
  *
- * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, PARTS; those of gemm_epilogue.cuh. */
+ * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, CLUSTER, PARTS; those of gemm_epilogue.cuh. */
+#include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
@@ -31,20 +34,29 @@
 #define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
 
-/* The run of units that a block has. chunks: units of a tile. */
+/* What a block does: units begin .. end of a list in which unit u is step from + u % len of tile first + u / len * stride. */
 struct gemv_run {
-    uint32_t begin, end, chunks;
+    uint32_t begin, end, len, from, first, stride;
 };
 DEVICE struct gemv_run gemv_run_of(const struct gemm_params *p, uint32_t block)
 {
+    const uint32_t chunks = ceil_div_u32(p->k, 64 * KB);
     struct gemv_run r;
-    r.chunks = ceil_div_u32(p->k, 64 * KB);
-    const uint64_t total = (uint64_t)p->tiles * r.chunks;
-    r.begin = (uint32_t)(block * total / p->blocks);
-    r.end = (uint32_t)((block + 1) * total / p->blocks);
+    if (CLUSTER) {
+        const uint32_t clusters = p->blocks / (CLUSTER ? CLUSTER : 1), rank = CLUSTER > 1 ? cluster_rank() : 0;
+        r.first = block / (CLUSTER ? CLUSTER : 1), r.stride = clusters;
+        r.from = rank * chunks / (CLUSTER ? CLUSTER : 1);
+        r.len = (rank + 1) * chunks / (CLUSTER ? CLUSTER : 1) - r.from;
+        r.begin = 0, r.end = r.first < p->tiles ? r.len * ceil_div_u32(p->tiles - r.first, clusters) : 0;
+    } else {
+        const uint64_t total = (uint64_t)p->tiles * chunks;
+        r.first = 0, r.stride = 1, r.from = 0, r.len = chunks;
+        r.begin = (uint32_t)(block * total / p->blocks);
+        r.end = (uint32_t)((block + 1) * total / p->blocks);
+    }
     return r;
 }
-/* The block that has a unit. */
+/* CLUSTER 0: the block that has a unit. */
 DEVICE uint32_t gemv_block_of(const struct gemm_params *p, uint32_t unit, uint32_t chunks)
 {
     return (uint32_t)((((uint64_t)unit + 1) * p->blocks - 1) / ((uint64_t)p->tiles * chunks));
@@ -82,26 +94,26 @@ DEVICE void gemv_produce(const struct gemm_wgmma_params *p, unsigned char *stage
                          uint32_t row)
 {
     const uint64_t first = l2_evict_first(), keep = l2_evict_last();
-    const uint32_t count = run.end - run.begin, early = min_u32(count, STAGES), tile = run.begin / run.chunks, chunk = run.begin % run.chunks;
-    uint32_t t = tile, c = chunk;
+    const uint32_t count = run.end - run.begin, early = min_u32(count, STAGES), chunk = run.begin % run.len;
+    uint32_t t = run.first + run.begin / run.len * run.stride, c = chunk;
     for (uint32_t u = 0; u < early; u++) {
         mbarrier_arrive_expect(&full[u], STAGE_BYTES);
-        gemv_load_w(p, stages + u * STAGE_BYTES, t, c, &full[u], first);
-        if (++c == run.chunks) c = 0, t++;
+        gemv_load_w(p, stages + u * STAGE_BYTES, t, run.from + c, &full[u], first);
+        if (++c == run.len) c = 0, t += run.stride;
     }
     grid_dependency_wait();
     c = chunk;
     for (uint32_t u = 0; u < early; u++) {
-        gemv_load_x(p, stages + u * STAGE_BYTES, row, c, &full[u], keep);
-        if (++c == run.chunks) c = 0;
+        gemv_load_x(p, stages + u * STAGE_BYTES, row, run.from + c, &full[u], keep);
+        if (++c == run.len) c = 0;
     }
     uint32_t stage = 0, phase = 0;
     for (uint32_t u = early; u < count; u++) {
         mbarrier_wait(&empty[stage], phase);
         mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
-        gemv_load_w(p, stages + stage * STAGE_BYTES, t, c, &full[stage], first);
-        gemv_load_x(p, stages + stage * STAGE_BYTES, row, c, &full[stage], keep);
-        if (++c == run.chunks) c = 0, t++;
+        gemv_load_w(p, stages + stage * STAGE_BYTES, t, run.from + c, &full[stage], first);
+        gemv_load_x(p, stages + stage * STAGE_BYTES, row, run.from + c, &full[stage], keep);
+        if (++c == run.len) c = 0, t += run.stride;
         if (++stage == STAGES) stage = 0, phase ^= 1;
     }
 }
@@ -131,6 +143,40 @@ DEVICE bool gemv_merge(const struct gemm_params *p, uint32_t group, uint32_t blo
     return true;
 }
 
+#if CLUSTER > 1
+/* The cluster's sums of its o-th tile. True in the block whose turn it is: d are the whole sums then.
+ * bars: [0] counts what arrives here; [1 + r]: block r has read what this one sent it. */
+DEVICE bool gemv_gather(float d[N / 2], uint32_t o, unsigned char *got, mbarrier *bars)
+{
+    const uint32_t rank = cluster_rank(), turn = o % CLUSTER, round = o / CLUSTER;
+    if (rank != turn) {
+        if (round) mbarrier_wait_cluster(&bars[1 + turn], (round - 1) % 2);
+        unsigned char *to = got + (rank < turn ? rank : rank - 1) * (N * 2 * CONSUMERS) + thread_x() * 16;
+        UNROLL for (uint32_t i = 0; i < N / 8; i++)
+        {
+            const u32x4 v = {{f32_bits(d[4 * i]), f32_bits(d[4 * i + 1]), f32_bits(d[4 * i + 2]), f32_bits(d[4 * i + 3])}};
+            st16_async(to + i * (CONSUMERS * 16), turn, v, &bars[0]);
+        }
+        return false;
+    }
+    if (thread_x() == 0) mbarrier_arrive_expect(&bars[0], (CLUSTER - 1) * (N * 2 * CONSUMERS));
+    mbarrier_wait_cluster(&bars[0], round % 2);
+    float sum[N / 2];
+    UNROLL for (uint32_t i = 0; i < N / 2; i++) sum[i] = 0;
+    UNROLL for (uint32_t r = 0; r < CLUSTER; r++)
+        UNROLL for (uint32_t i = 0; i < N / 8; i++)
+        {
+            u32x4 v = {{0, 0, 0, 0}};
+            if (r != turn) v = ld16(got + (r < turn ? r : r - 1) * (N * 2 * CONSUMERS) + i * (CONSUMERS * 16) + thread_x() * 16);
+            UNROLL for (uint32_t e = 0; e < 4; e++) sum[4 * i + e] += r == turn ? d[4 * i + e] : f32_from_bits(v.v[e]);
+        }
+    UNROLL for (uint32_t i = 0; i < N / 2; i++) d[i] = sum[i];
+    warp_sync(FULL_WARP);
+    if (lane_id() < CLUSTER && lane_id() != turn) mbarrier_arrive_cluster(&bars[1 + turn], lane_id());
+    return true;
+}
+#endif
+
 /* A thread's results: sums d[4 j + e] and d[4 j + 2 + e] are rows first_row + 8 j + 2 c + e of weight rows q and q + 8 of its
  * warp's sixteen. store false: the old y into `old`, which is asked for while the weights stream; true: the new one. */
 DEVICE void gemv_results(const struct gemm_params *p, uint32_t tile, uint32_t first_row, const float d[N / 2], float old[N / 2], bool store)
@@ -150,15 +196,18 @@ DEVICE void gemv_results(const struct gemm_params *p, uint32_t tile, uint32_t fi
 }
 
 DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run,
-                         uint32_t group, uint32_t block, uint32_t *last)
+                         uint32_t group, uint32_t block, uint32_t *last, unsigned char *got)
 {
     uint32_t stage = 0, phase = 0;
+    (void)block, (void)last, (void)got;
     grid_dependency_wait(); /* y and work may be a predecessor's */
     for (uint32_t unit = run.begin; unit < run.end;) {
-        const uint32_t tile = unit / run.chunks, from = unit % run.chunks, to = min_u32(run.chunks, from + run.end - unit);
+        const uint32_t o = unit / run.len, tile = run.first + o * run.stride, from = unit % run.len;
+        const uint32_t to = min_u32(run.len, from + run.end - unit);
+        const bool mine = CLUSTER < 2 || o % (CLUSTER ? CLUSTER : 1) == (CLUSTER > 1 ? cluster_rank() : 0);
         uint32_t before = 0;
         float d[N / 2], old[N / 2];
-        if (ACCUMULATE) gemv_results(&p->g, tile, group * N, d, old, false);
+        if (ACCUMULATE && mine) gemv_results(&p->g, tile, group * N, d, old, false);
         for (uint32_t s = from; s < to; s++) {
             const unsigned char *w = stages + stage * STAGE_BYTES + warp_id() / 4 * (64 * 128), *x = stages + stage * STAGE_BYTES + KB * W_BYTES;
             mbarrier_wait(&full[stage], phase);
@@ -181,32 +230,46 @@ DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stage
         wgmma_wait(0);
         wgmma_pin(d, N / 2);
         if (lane_id() == 0) mbarrier_arrive(&empty[before]);
-        if ((from == 0 && to == run.chunks) || gemv_merge(&p->g, group, block, tile, run.chunks, d, last))
-            gemv_results(&p->g, tile, group * N, d, old, true);
+#if CLUSTER > 1
+        const bool done = gemv_gather(d, o, got, (mbarrier *)last);
+#else
+        const bool done = (from == 0 && to == run.len) || gemv_merge(&p->g, group, block, tile, run.len, d, last);
+#endif
+        if (done) gemv_results(&p->g, tile, group * N, d, old, true);
         unit += to - from;
     }
 }
 
 KERNEL(gemv_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
 {
-    unsigned char *stages = dynamic_shared();
-    mbarrier *full = (mbarrier *)(stages + STAGES * STAGE_BYTES), *empty = full + STAGES;
-    uint32_t *last = (uint32_t *)(empty + STAGES);
+    unsigned char *stages = dynamic_shared(), *got = stages + STAGES * STAGE_BYTES;
+    mbarrier *full = (mbarrier *)(got + (CLUSTER > 1 ? (CLUSTER - 1) * (N * 2 * CONSUMERS) : 0)), *empty = full + STAGES;
+    mbarrier *bars = empty + STAGES; /* of the cluster, or the flag `last` */
     const uint32_t group = block_x() / p.g.blocks, block = block_x() % p.g.blocks;
     const struct gemv_run run = gemv_run_of(&p.g, block);
+    if (thread_x() == CONSUMERS) {
+        tma_prefetch_map(&p.x);
+        tma_prefetch_map(&p.w[0]);
+    }
     if (thread_x() == 0) {
         UNROLL for (uint32_t s = 0; s < STAGES; s++)
         {
             mbarrier_init(&full[s], 1);
             mbarrier_init(&empty[s], 4 * MG);
         }
+        UNROLL for (uint32_t r = 0; CLUSTER > 1 && r <= CLUSTER; r++) mbarrier_init(&bars[r], r ? 4 * MG : 1);
         fence_mbarrier_init();
     }
-    block_sync();
+    if (CLUSTER > 1)
+        cluster_sync();
+    else
+        block_sync();
     grid_dependency_launch();
     if (thread_x() >= CONSUMERS) {
         if (lane_id() == 0) gemv_produce(&p, stages, full, empty, run, group * N);
+        warp_sync(FULL_WARP);
     } else {
-        gemv_consume(&p, stages, full, empty, run, group, block, last);
+        gemv_consume(&p, stages, full, empty, run, group, block, (uint32_t *)bars, got);
     }
+    if (CLUSTER > 1) cluster_sync(); /* nobody leaves while others write here */
 }
