@@ -21,35 +21,41 @@ enum { PAGE = 32, PIECE = 64 << 20, MOST_SEQS = 512, SETS = 32, MOST_ROWS = 3276
 struct shape {
     const char *name;
     int batch, rows, length; /* rows a sequence: 1 decodes; length with these rows; 0: skewed, see lengths() */
-    int heads, kv_heads, dim;
+    int heads, kv_heads, dim, e4m3;
 };
 static const struct shape shapes[] = {
-    {"decode Llama 8B, 1 x 128", 1, 1, 128, 32, 8, 128},
-    {"decode Llama 8B, 1 x 512", 1, 1, 512, 32, 8, 128},
-    {"decode Llama 8B, 1 x 4096", 1, 1, 4096, 32, 8, 128},
-    {"decode Llama 8B, 1 x 32768", 1, 1, 32768, 32, 8, 128},
-    {"decode Llama 8B, 8 x 512", 8, 1, 512, 32, 8, 128},
-    {"decode Llama 8B, 32 x 256", 32, 1, 256, 32, 8, 128},
-    {"decode Llama 8B, 256 x 192", 256, 1, 192, 32, 8, 128},
-    {"decode Llama 8B, 256 x 1152", 256, 1, 1152, 32, 8, 128},
-    {"decode Llama 8B, 64 x 4096", 64, 1, 4096, 32, 8, 128},
-    {"decode Llama 8B, 64 skewed", 64, 1, 0, 32, 8, 128},
-    {"decode 64/8 of 128, 64 x 4096", 64, 1, 4096, 64, 8, 128},
-    {"decode 64/8 of 128, 64 skewed", 64, 1, 0, 64, 8, 128},
-    {"decode Qwen3 30B, 1 x 512", 1, 1, 512, 32, 4, 128},
-    {"decode Qwen3 30B, 256 x 192", 256, 1, 192, 32, 4, 128},
-    {"decode Qwen3 0.6B, 1 x 256", 1, 1, 256, 16, 8, 128},
-    {"decode 16/8 of 64, 64 x 2048", 64, 1, 2048, 16, 8, 64},
-    {"verify Llama 8B, 8 rows, 8 x 2048", 8, 8, 2048, 32, 8, 128},
-    {"prefill Llama 8B, 1 x 128", 1, 128, 128, 32, 8, 128},
-    {"prefill Llama 8B, 8 x 2048", 8, 2048, 2048, 32, 8, 128},
-    {"prefill Llama 8B, 2 x 8192", 2, 8192, 8192, 32, 8, 128},
-    {"prefill Llama 8B, 1 x 16384", 1, 16384, 16384, 32, 8, 128},
-    {"prefill Llama 8B, 512 behind 8192", 1, 512, 8704, 32, 8, 128},
-    {"prefill 16/16 of 128, 8 x 2048", 8, 2048, 2048, 16, 16, 128},
-    {"prefill 16/16 of 128, 1 x 16384", 1, 16384, 16384, 16, 16, 128},
-    {"prefill 32/8 of 64, 8 x 2048", 8, 2048, 2048, 32, 8, 64},
-    {"prefill 8/4 of 256, 4 x 2048", 4, 2048, 2048, 8, 4, 256},
+    {"decode Llama 8B, 1 x 128", 1, 1, 128, 32, 8, 128, 0},
+    {"decode Llama 8B, 1 x 512", 1, 1, 512, 32, 8, 128, 0},
+    {"decode Llama 8B, 1 x 4096", 1, 1, 4096, 32, 8, 128, 0},
+    {"decode Llama 8B, 1 x 32768", 1, 1, 32768, 32, 8, 128, 0},
+    {"decode Llama 8B, 8 x 512", 8, 1, 512, 32, 8, 128, 0},
+    {"decode Llama 8B, 32 x 256", 32, 1, 256, 32, 8, 128, 0},
+    {"decode Llama 8B, 256 x 192", 256, 1, 192, 32, 8, 128, 0},
+    {"decode Llama 8B, 256 x 1152", 256, 1, 1152, 32, 8, 128, 0},
+    {"decode Llama 8B, 64 x 4096", 64, 1, 4096, 32, 8, 128, 0},
+    {"decode Llama 8B, 64 skewed", 64, 1, 0, 32, 8, 128, 0},
+    {"decode 64/8 of 128, 64 x 4096", 64, 1, 4096, 64, 8, 128, 0},
+    {"decode 64/8 of 128, 64 skewed", 64, 1, 0, 64, 8, 128, 0},
+    {"decode Qwen3 30B, 1 x 512", 1, 1, 512, 32, 4, 128, 0},
+    {"decode Qwen3 30B, 256 x 192", 256, 1, 192, 32, 4, 128, 0},
+    {"decode Qwen3 0.6B, 1 x 256", 1, 1, 256, 16, 8, 128, 0},
+    {"decode 16/8 of 64, 64 x 2048", 64, 1, 2048, 16, 8, 64, 0},
+    {"verify Llama 8B, 8 rows, 8 x 2048", 8, 8, 2048, 32, 8, 128, 0},
+    {"prefill Llama 8B, 1 x 128", 1, 128, 128, 32, 8, 128, 0},
+    {"prefill Llama 8B, 8 x 2048", 8, 2048, 2048, 32, 8, 128, 0},
+    {"prefill Llama 8B, 2 x 8192", 2, 8192, 8192, 32, 8, 128, 0},
+    {"prefill Llama 8B, 1 x 16384", 1, 16384, 16384, 32, 8, 128, 0},
+    {"prefill Llama 8B, 512 behind 8192", 1, 512, 8704, 32, 8, 128, 0},
+    {"prefill 16/16 of 128, 8 x 2048", 8, 2048, 2048, 16, 16, 128, 0},
+    {"prefill 16/16 of 128, 1 x 16384", 1, 16384, 16384, 16, 16, 128, 0},
+    {"prefill 32/8 of 64, 8 x 2048", 8, 2048, 2048, 32, 8, 64, 0},
+    {"prefill 8/4 of 256, 4 x 2048", 4, 2048, 2048, 8, 4, 256, 0},
+    /* e4m3 pages come last: the pool is filled anew */
+    {"decode Llama 8B e4m3, 1 x 512", 1, 1, 512, 32, 8, 128, 1},
+    {"decode Llama 8B e4m3, 64 x 4096", 64, 1, 4096, 32, 8, 128, 1},
+    {"decode 64/8 of 128 e4m3, 64 x 4096", 64, 1, 4096, 64, 8, 128, 1},
+    {"decode 64/8 of 128 e4m3, 64 skewed", 64, 1, 0, 64, 8, 128, 1},
+    {"prefill Llama 8B e4m3, 2 x 8192", 2, 8192, 8192, 32, 8, 128, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -58,6 +64,8 @@ struct bench {
     struct jit *jit;
     const char *only;
     uint16_t *host; /* PIECE bytes of random bf16: the pool is this again and again */
+    uint8_t *host8; /* the same of e4m3 */
+    bool e4m3;      /* the pool holds those */
     char *pool;
     size_t pool_bytes;
     void *q, *y, *partial, *counters;
@@ -107,9 +115,9 @@ static bool make(struct bench *b, struct work *w)
         pairs += (double)s->rows * w->length[i] - (double)s->rows * (s->rows - 1) / 2;
     }
     w->rows[s->batch] = s->batch * s->rows;
-    w->page_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, PAGE, s->dim, s->dim, 2);
+    w->page_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, PAGE, s->dim, s->dim, s->e4m3 ? 1 : 2);
     double rows = (double)s->batch * s->rows;
-    w->bytes = tokens * s->kv_heads * s->dim * 4 + rows * s->heads * s->dim * 4;
+    w->bytes = tokens * s->kv_heads * s->dim * (s->e4m3 ? 2 : 4) + rows * s->heads * s->dim * 4;
     w->ops = 4 * pairs * s->heads * s->dim;
     int64_t set = w->pages * w->page_bytes;
     w->sets = (int32_t)(3 * (int64_t)b->device->info.l2_bytes / set + 1);
@@ -149,13 +157,21 @@ static bool make(struct bench *b, struct work *w)
            ok(device_wait(b->device, NULL, &err_));
 }
 
-static const uint16_t *kv(const struct bench *b, const struct work *w, int set, int seq, int head, int token, bool value)
+/* Element d of a token's key or value. */
+static double kv(const struct bench *b, const struct work *w, int set, int seq, int head, int token, bool value, int d)
 {
     const struct shape *s = &w->s;
+    int bytes = s->e4m3 ? 1 : 2;
     int64_t page = w->table[(set * s->batch + seq) * w->stride + token / PAGE];
-    int64_t at = page * w->page_bytes + (value ? KV_ROWS_VALUES(s->kv_heads, PAGE, s->dim, 2) : 0) +
-                 KV_ROWS_TOKEN(head, token % PAGE, PAGE, s->dim, 2);
-    return b->host + at % PIECE / 2; /* rows do not straddle pieces: both are multiples of a row */
+    int64_t at = page * w->page_bytes + (value ? KV_ROWS_VALUES(s->kv_heads, PAGE, s->dim, bytes) : 0) +
+                 KV_ROWS_TOKEN(head, token % PAGE, PAGE, s->dim, bytes) + d * bytes;
+    static float table[256];
+    if (s->e4m3 && table[1] == 0)
+        for (int i = 0; i < 256; i++) {
+            uint8_t code = (uint8_t)i;
+            dtype_decode(DTYPE_F8_E4M3, &code, &table[i], 1);
+        }
+    return s->e4m3 ? (double)table[b->host8[at % PIECE]] : (double)bf16_to_f32(b->host[at % PIECE / 2]);
 }
 
 /* Heads and rows drawn at random, set 0. */
@@ -173,18 +189,16 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
         const uint16_t *q = b->host + at % (PIECE / 2);
         double most = -1e300, sum = 0;
         for (int t = 0; t < n; t++) {
-            const uint16_t *k = kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, false);
             weight[t] = 0;
-            for (int d = 0; d < s->dim; d++) weight[t] += (double)bf16_to_f32(q[d]) * (double)bf16_to_f32(k[d]);
+            for (int d = 0; d < s->dim; d++) weight[t] += (double)bf16_to_f32(q[d]) * kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, false, d);
             weight[t] *= 0.125;
             most = weight[t] > most ? weight[t] : most;
         }
         memset(r, 0, sizeof r);
         for (int t = 0; t < n; t++) {
-            const uint16_t *v = kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, true);
             double x = exp(weight[t] - most);
             sum += x;
-            for (int d = 0; d < s->dim; d++) r[d] += x * (double)bf16_to_f32(v[d]);
+            for (int d = 0; d < s->dim; d++) r[d] += x * kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, true, d);
         }
         for (int d = 0; d < s->dim; d++) {
             double e = (double)bf16_to_f32(y[at + (size_t)d]) - r[d] / sum;
@@ -254,6 +268,7 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
                                 .heads = {s->heads, s->kv_heads, s->dim, s->dim},
                                 .scale = 0.125f,
                                 .page_tokens = PAGE,
+                                .kv_bytes = s->e4m3 ? 1 : 2,
                                 .max_seqs = MOST_SEQS};
     if (s->rows <= 8) {
         if (v >= (int)(sizeof split_variants / sizeof *split_variants)) return false;
@@ -291,6 +306,19 @@ static bool open_memory(struct bench *b)
     for (size_t at = 0; at < rows; at += PIECE)
         if (!ok(device_copy(d, (char *)b->q + at, b->host, rows - at < PIECE ? rows - at : PIECE, &err_))) return false;
     return ok(cuda_fill(d, b->counters, 0, 1 << 16, &err_)) && ok(device_wait(d, NULL, &err_));
+}
+
+static bool fill_e4m3(struct bench *b)
+{
+    b->host8 = malloc(PIECE);
+    for (size_t i = 0; i < PIECE; i++) {
+        float x = bf16_to_f32(b->host[i / 2 ^ i % 2]);
+        if (!ok(dtype_encode(DTYPE_F8_E4M3, &x, &b->host8[i], 1, &err_))) return false;
+    }
+    for (size_t at = 0; at < b->pool_bytes; at += PIECE)
+        if (!ok(device_copy(b->device, b->pool + at, b->host8, PIECE, &err_))) return false;
+    b->e4m3 = true;
+    return ok(device_wait(b->device, NULL, &err_));
 }
 
 static bool compile(struct bench *b, const struct device_info *d, bool variants)
@@ -343,7 +371,7 @@ int main(int argc, char **argv)
         memset(&w, 0, sizeof w);
         w.s = shapes[i];
         if (b.only && !strstr(w.s.name, b.only)) continue;
-        if (!make(&b, &w)) {
+        if ((w.s.e4m3 && !b.e4m3 && !fill_e4m3(&b)) || !make(&b, &w)) {
             b.failed++;
             continue;
         }

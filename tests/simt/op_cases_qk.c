@@ -35,6 +35,9 @@ static const struct qk_case cases[] = {
     {"qk 4 rows, 3+1 heads of 256, norm, half of 64, pages of 64",
      QK(.rows = 4, .heads = 3, .kv_heads = 1, .head_dim = 256, .norm = 2, .offset = 1, .rope = OP_ROPE_HALF,
         .rotary_dim = 64, .write = true, .page_tokens = 64)},
+    {"qk 5 rows, 4+2 heads of 128, norm, half, e4m3 pages of 32",
+     QK(.rows = 5, .heads = 4, .kv_heads = 2, .head_dim = 128, .norm = 4, .rope = OP_ROPE_HALF,
+        .rotary_dim = 128, .write = true, .page_tokens = 32, .kv_bytes = 1)},
     {"qk 3 rows, 4+4 heads of 96, half of 96, scaled",
      QK(.rows = 3, .heads = 4, .kv_heads = 4, .head_dim = 96, .rope = OP_ROPE_HALF, .rotary_dim = 96,
         .rope_scale = 1.2f)},
@@ -107,11 +110,22 @@ static void make(struct data *d)
         /* every other page backwards, one row not written */
         d->slots[r] = r == 2 ? -1 : s->write ? (int64_t)(rows + 3 - r) : 0;
     }
-    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, s->page_tokens, hd, hd, 2);
+    int elem = s->kv_bytes == 1 ? 1 : 2;
+    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, s->page_tokens, hd, hd, elem);
     d->page_bytes = LAYERS * d->layer_bytes;
     d->pool_bytes = (size_t)(pages * d->page_bytes);
     d->pool = malloc(d->pool_bytes + 2), d->got_pool = malloc(d->pool_bytes + 2);
     memset(d->pool, 0x5a, d->pool_bytes);
+}
+
+/* The code of the exact value, or of its neighbour where float32 arithmetic may round the other way. */
+static int check_e4m3(const char *name, uint8_t got, double want)
+{
+    float near[2] = {(float)(want * (1 - 3e-6) - 1e-6), (float)(want * (1 + 3e-6) + 1e-6)};
+    uint8_t code[2];
+    dtype_encode(DTYPE_F8_E4M3, near, code, 2, NULL);
+    if (got == code[0] || got == code[1]) return 0;
+    return fprintf(stderr, "%s: code %02x, expected %02x for %.9g\n", name, got, code[0], want), 1;
 }
 
 /* Writes to d->pool what must be there; pages elsewhere stay 0x5a. The rounded results are checked against
@@ -119,6 +133,7 @@ static void make(struct data *d)
 static int check(struct data *d, const char *name)
 {
     const struct qk_shape *s = &d->s;
+    int elem = s->kv_bytes == 1 ? 1 : 2;
     size_t hd = (size_t)s->head_dim;
     double *y = malloc(hd * 8);
     int wrong = 0;
@@ -127,7 +142,7 @@ static int check(struct data *d, const char *name)
             bool query = h < (size_t)s->heads, value = h >= (size_t)(s->heads + s->kv_heads);
             size_t at = r * d->width + h * hd;
             const uint16_t *got = d->got + at;
-            uint16_t *page = NULL;
+            char *page = NULL;
             if (s->write && !query) {
                 for (size_t i = 0; i < hd; i++)
                     wrong += d->got[at + i] != d->qkv[at + i]; /* only the pages change */
@@ -135,12 +150,17 @@ static int check(struct data *d, const char *name)
                 size_t kv_head = h - (size_t)s->heads - (value ? (size_t)s->kv_heads : 0);
                 int64_t offset =
                     d->slots[r] / s->page_tokens * d->page_bytes + LAYER * d->layer_bytes +
-                    (value ? KV_ROWS_VALUES(s->kv_heads, s->page_tokens, s->head_dim, 2) : 0) +
-                    KV_ROWS_TOKEN(kv_head, d->slots[r] % s->page_tokens, s->page_tokens, s->head_dim, 2);
-                page = d->pool + offset / 2;
-                got = d->got_pool + offset / 2;
+                    (value ? KV_ROWS_VALUES(s->kv_heads, s->page_tokens, s->head_dim, elem) : 0) +
+                    KV_ROWS_TOKEN(kv_head, d->slots[r] % s->page_tokens, s->page_tokens, s->head_dim, elem);
+                page = (char *)d->pool + offset;
+                got = (const void *)((const char *)d->got_pool + offset);
             }
-            if (value) {
+            if (page && elem == 1) {
+                const float *freq =
+                    d->freq + (s->seq_freq ? (size_t)d->row_seq[r] * (size_t)(s->rotary_dim / 2) : 0);
+                head(s, d->qkv + at, d->kw, freq, d->positions[r], y);
+                for (size_t i = 0; i < hd; i++) wrong += check_e4m3(name, ((const uint8_t *)got)[i], value ? (double)bf16_to_f32(d->qkv[at + i]) : y[i]);
+            } else if (value) {
                 for (size_t i = 0; i < hd; i++) wrong += got[i] != d->qkv[at + i];
             } else {
                 const float *freq =
@@ -148,7 +168,7 @@ static int check(struct data *d, const char *name)
                 head(s, d->qkv + at, query ? d->qw : d->kw, freq, d->positions[r], y);
                 for (size_t i = 0; i < hd; i++) wrong += op_check_bf16(name, at + i, got[i], y[i], 2e-5);
             }
-            if (page) memcpy(page, got, hd * 2);
+            if (page) memcpy(page, got, hd * (size_t)elem);
         }
     if (d->pool_bytes) wrong += memcmp(d->pool, d->got_pool, d->pool_bytes) != 0;
     free(y);
