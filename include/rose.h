@@ -405,6 +405,15 @@ struct rose_profile_entry {
 enum rose_status rose_device_profile(struct rose_device *device, bool on, struct rose_error *err);
 /* At most n entries; returns how many. Call while no request is running. */
 size_t rose_device_profile_read(const struct rose_device *device, struct rose_profile_entry *entries, size_t n);
+/* A trace of a GPU's steps: their parts in order, at most `marks` ends of parts; 0 switches it off. Call while no request is running. */
+struct rose_span {
+    const char *name;        /* "inputs", "decode", "mixed", "sample" */
+    int step;                /* from 1 */
+    double begin_s, seconds; /* since the first one */
+};
+enum rose_status rose_device_trace(struct rose_device *device, int marks, struct rose_error *err);
+/* At most n spans go to `spans`, their number to *count. */
+enum rose_status rose_device_trace_read(struct rose_device *device, struct rose_span *spans, int n, int *count, struct rose_error *err);
 /* Take no new requests; running ones go on. */
 void rose_engine_drain(struct rose_engine *engine);
 

@@ -7,6 +7,7 @@
 #include "api/internal.h"
 #include "base/file.h"
 #include "base/option.h"
+#include "device/cuda.h"
 #include "device/cuda_blas.h"
 #include "jit/jit.h"
 #include "ops/isa.h"
@@ -175,6 +176,25 @@ size_t rose_device_profile_read(const struct rose_device *d, struct rose_profile
         entries[i] = (struct rose_profile_entry){e->name, e->calls, e->seconds, e->bytes, e->ops};
     }
     return count;
+}
+
+enum rose_status rose_device_trace(struct rose_device *d, int marks, struct rose_error *err)
+{
+    if (d->device->info.kind != DEVICE_CUDA) return status_set(err, ROSE_UNSUPPORTED, "only GPUs have a trace; --profile shows a CPU's launches");
+    d->device->traced = false;
+    ROSE_TRY(cuda_trace_start(d->device, marks, err));
+    d->device->traced = marks > 0;
+    return ROSE_OK;
+}
+
+enum rose_status rose_device_trace_read(struct rose_device *d, struct rose_span *spans, int n, int *count, struct rose_error *err)
+{
+    struct device_span *own = calloc((size_t)n + 1, sizeof *own);
+    if (!own) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status s = cuda_trace_read(d->device, own, n, count, err);
+    for (int i = 0; s == ROSE_OK && i < *count; i++) spans[i] = (struct rose_span){own[i].name, own[i].step, own[i].begin_s, own[i].seconds};
+    free(own);
+    return s;
 }
 
 const char *rose_device_name(const struct rose_device *d) { return d->name; }

@@ -8,11 +8,12 @@
 
 #include "base/json.h"
 #include "cli/bench_texts.h"
+#include "cli/bench_trace.h"
 #include "cli/commands.h"
 
 static struct {
     int64_t prompt, gen, batch, repeat;
-    const char *texts;
+    const char *texts, *trace;
     struct option_list cases;
     bool json, profile;
 } o;
@@ -25,6 +26,7 @@ static const struct option options[] = {
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
     {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of one more round goes, by kind of launch", &o.profile},
+    {"trace", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "GPU: the steps of one more round as Chrome trace events (Perfetto)", &o.trace},
     {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone", &cli_common.dummy_weights},
     {"texts", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "models that embed or classify: texts of this file, a line each", &o.texts},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
@@ -172,6 +174,11 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
         if (s == ROSE_OK) s = run_round(e->engine, ids, info.vocabulary, &state, &rounds[i], err);
     }
     if (s == ROSE_OK) print(&info, rose_device_name(e->device), rounds);
+    enum { MARKS = 8192 };
+    if (s == ROSE_OK && o.trace) s = rose_device_trace(e->device, MARKS, err);
+    if (s == ROSE_OK && o.trace) s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);
+    if (s == ROSE_OK && o.trace) s = bench_trace_write(e->device, o.trace, MARKS, err);
+    if (s == ROSE_OK && o.trace) s = rose_device_trace(e->device, 0, err);
     /* A round of its own: on a GPU the profile stops behind every launch. */
     if (s == ROSE_OK && o.profile) s = rose_device_profile(e->device, true, err);
     if (s == ROSE_OK && o.profile) s = run_round(e->engine, ids, info.vocabulary, &state, &warm, err);

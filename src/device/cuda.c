@@ -278,6 +278,7 @@ static void cuda_close(struct device *device)
         if (alive) d->api.event_destroy(node->event);
         free(node);
     }
+    if (alive) cuda_trace_close(d);
     for (int i = 0; i < d->timers_count && alive; i++) d->api.event_destroy(d->timers[i]);
     free(d->timers);
     if (alive && d->stream) d->api.stream_destroy(d->stream);

@@ -51,6 +51,10 @@ enum rose_status cuda_bench_program_us(struct device *device, struct program *pr
                                        const struct extents *extents, int warm, int replays, double *us,
                                        struct rose_error *err);
 
+/* Traces: room for so many marks (0: off; device->traced is the caller's), and the spans between them. Nothing may run. */
+enum rose_status cuda_trace_start(struct device *device, int marks, struct rose_error *err);
+enum rose_status cuda_trace_read(struct device *device, struct device_span *spans, int n, int *count, struct rose_error *err);
+
 /* Fill device memory, queued. */
 enum rose_status cuda_fill(struct device *device, void *dst, int byte, size_t bytes, struct rose_error *err);
 

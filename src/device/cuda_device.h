@@ -23,6 +23,7 @@ struct cuda_device {
     struct cuda_module *modules;
     cu_event *timers; /* [timers_count], with times: profiles */
     int timers_count;
+    struct cuda_trace *trace; /* NULL: off */
 
     /* What is in flight: launch i's name is flight[i % CUDA_FLIGHT]; launches below `landed` have run. */
     const char *flight[CUDA_FLIGHT];
@@ -60,6 +61,9 @@ enum rose_status cuda_check(struct cuda_device *d, cu_result code, struct rose_e
                             ...) ROSE_PRINTF(4, 5);
 /* Note a launch in flight, and with debug_sync wait for it. */
 enum rose_status cuda_flown(struct cuda_device *d, const char *name, struct rose_error *err);
+
+/* cuda_trace.c */
+void cuda_trace_close(struct cuda_device *d);
 
 /* Vtable entries that cuda_launch.c implements. */
 enum rose_status cuda_launch_submit(struct device *device, struct program *program,

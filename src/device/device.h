@@ -75,6 +75,7 @@ struct device {
     bool planning;           /* no GPU is behind it (planning.c): its programs are recorded as drafts and never run */
     bool keeps_plans;        /* CUDA: launches recorded from now on keep their plans (program_launch.plan) */
     const char *packed_dir;         /* CPU: where packed weights are kept for later starts, the owner's text; NULL: nowhere */
+    bool traced; /* device_mark records (CUDA: cuda_trace_start) */
     struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CUDA: one by one, between events); NULL: off */
 };
 
@@ -131,6 +132,12 @@ static inline enum rose_status device_prepare(struct device *d, struct program *
 {
     return d->vtable->prepare ? d->vtable->prepare(d, p, e, err) : ROSE_OK;
 }
+/* What was queued since the last mark gets this name in the trace; NULL: a step begins. Nothing when no trace runs. */
+enum rose_status cuda_trace_mark(struct device *device, const char *name, struct rose_error *err);
+static inline enum rose_status device_mark(struct device *d, const char *name, struct rose_error *err)
+{
+    return d->traced ? cuda_trace_mark(d, name, err) : ROSE_OK;
+}
 /* Mark the current end of the queue; wait until all before the mark has run (event NULL: everything). */
 static inline enum rose_status device_record(struct device *d, struct device_event *event, struct rose_error *err)
 {
@@ -140,6 +147,13 @@ static inline enum rose_status device_wait(struct device *d, struct device_event
 {
     return d->vtable->wait(d, event, err);
 }
+
+/* A part of a step between two marks of a trace. */
+struct device_span {
+    const char *name;
+    int step;               /* from 1 */
+    double begin_s, seconds; /* since the trace's first mark */
+};
 
 /* What a launch took, added to the entry of its name. */
 struct program_launch;

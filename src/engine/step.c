@@ -181,15 +181,19 @@ static enum rose_status submit(struct engine *e, struct step *step, struct batch
     struct program *forward = forward_of(e, step, b, &run), *sample = programs_sample(&e->programs, e->fetches ? place : 0, step->extents.n[EXTENT_SAMPLES]);
     if (!forward) return status_set(err, ROSE_INTERNAL, "a step of %d rows has no program", step->extents.n[EXTENT_ROWS]);
     step->begun_s = engine_now();
+    ROSE_TRY(device_mark(e->device, NULL, err));
     if (e->fetches) {
         staging_end(e, step, b, &run);
         ROSE_TRY(device_submit(e->device, e->programs.fetch[place], &run, err));
+        ROSE_TRY(device_mark(e->device, "inputs", err));
     } else if (!e->direct) {
         ROSE_TRY(device_copy(e->device, e->inputs, step->staging, e->layout.edits + (size_t)b->edits_count * sizeof(struct sample_edit), err));
     }
     ROSE_TRY(device_submit(e->device, forward, &run, err));
+    ROSE_TRY(device_mark(e->device, run.n[EXTENT_ROWS] == run.n[EXTENT_SEQS] ? "decode" : "mixed", err));
     if (step->extents.n[EXTENT_SAMPLES]) {
         ROSE_TRY(device_submit(e->device, sample, &step->extents, err));
+        ROSE_TRY(device_mark(e->device, "sample", err));
         if (!e->direct && !e->fetches)
             ROSE_TRY(device_copy(e->device, step->results, e->results, (size_t)step->extents.n[EXTENT_SAMPLES] * sizeof *step->results, err));
     }

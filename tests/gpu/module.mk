@@ -3,3 +3,9 @@ $(BUILD)/tests/gpu/gpu_golden: tests/gpu/gpu_golden.c $(call libraries,model $(U
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) -Itests -Itests/model $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,model $(USE_model)) -Wl,--end-group $(LDLIBS)
 gpu-programs: $(BUILD)/tests/gpu/gpu_golden
+
+# Where a decode step's time goes.
+$(BUILD)/bench/gpu_step: bench/gpu_step.c $(call libraries,engine $(USE_engine))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,engine $(USE_engine)) -Wl,--end-group $(foreach d,$(USE_engine),$(LIBS_$(d))) $(LDLIBS)
+gpu-programs: $(BUILD)/bench/gpu_step
