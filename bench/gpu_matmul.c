@@ -1,9 +1,9 @@
 /* Matrix products on a GPU, as programs launch them: graph replay, dependent launches, weights that rotate through more than L2
  * holds three times.
  *
- *     gpu_matmul [--sweep] [--only PART] [--rows N,N,...] [--csv FILE] [--layers] [--blas [--venv DIR]]
+ *     gpu_matmul [--sweep] [--only PART] [--rows N,N,...] [--csv FILE] [--layers] [--picks] [--blas [--venv DIR]]
  *
- * --blas: cuBLASLt beside each, as programs use it (a gated pair without its activation).
+ * --picks: variants of a few shapes in one short run. --blas: cuBLASLt beside each, as programs use it (a gated pair without its activation).
  *
  * Columns: us a product; TB/s of weights, x and y; % of 4.58 TB/s (what an H200 reads at best, facts of bench/results);
  * TFLOP/s; and the largest difference of a few results from the float64 sum, in parts of its size. */
@@ -144,12 +144,12 @@ static int by_size(const void *a, const void *b)
 }
 static double time_us(struct bench *b, const struct program_launch *l, const uint32_t (*grids)[3], int nodes, double expected)
 {
-    double t[5];
-    int replays = (int)(3000 / (expected * nodes)) + 2;
-    for (int i = 0; i < 5; i++)
-        if (!ok(cuda_bench_graph_us(b->device, l, grids, nodes, i ? 1 : 3, replays, &t[i], &err_))) return -1;
-    qsort(t, 5, sizeof *t, by_size);
-    return t[2];
+    double t[3];
+    int replays = (int)(1500 / (expected * nodes)) + 1;
+    for (int i = 0; i < 3; i++)
+        if (!ok(cuda_bench_graph_us(b->device, l, grids, nodes, 1, replays, &t[i], &err_))) return -1;
+    qsort(t, 3, sizeof *t, by_size);
+    return t[1];
 }
 
 /* A few results of the last launch against float64; -1: not comparable (an accumulated y). */
@@ -304,18 +304,53 @@ static void sweep(struct bench *b, const struct shape *s, int rows)
         if (sensible(&m)) measure(b, s->name, &m, "sweep");
 }
 
+/* Lists of variants for one short run: shapes, rows, tiles from .. to. */
+static const struct pick {
+    const char *shapes[5];
+    int rows[6], from, to;
+    bool blas;
+} picks[] = {
+    {{"4096x4096", "28672x4096", "4096x14336", "llama qkv 6144x4096"}, {1, 8, 16, 32, 64}, 21, 28, true},
+    {{"qwen06 qkv 4096x1024", "qwen06 o 1024x2048", "qwen06 gate_up 2x3072x1024", "qwen06 down 1024x3072"}, {1, 16}, 21, 25, false},
+    {{"qwen30 qkv 5120x2048", "qwen30 o 2048x4096", "qwen30 router 128x2048"}, {1, 16, 32}, 21, 25, false},
+    {{"4096x4096", "4096x14336", "llama gate_up 2x14336x4096"}, {128, 256, 512, 1024, 4096}, 11, 15, true},
+};
+enum { PICKS = sizeof picks / sizeof *picks };
+static void run_picks(struct bench *b, bool request)
+{
+    for (int p = 0; p < PICKS; p++)
+        for (int k = 0; k < 5 && picks[p].shapes[k]; k++)
+            for (int r = 0; r < 6 && picks[p].rows[r]; r++) {
+                const struct shape *s = shapes;
+                while (strcmp(s->name, picks[p].shapes[k])) s++;
+                struct matmul_shape m = shape_of(s, picks[p].rows[r]);
+                for (int t = picks[p].from; t <= picks[p].to; t++) {
+                    struct matmul_plan plan;
+                    const struct jit_kernel *kernel;
+                    m.tile = t;
+                    if (!request)
+                        measure(b, s->name, &m, "");
+                    else if (ok(matmul_plan_make(&m, &b->device->info, &plan, &err_)))
+                        ok(plan_request(&plan.plan, b->jit, b->device->info.arch, &kernel, &err_));
+                }
+                if (!request && picks[p].blas && b->device->blas && picks[p].rows[r] >= 16) measure_blas(b, s->name, &m);
+            }
+}
+
 int main(int argc, char **argv)
 {
     static const char *const llama[] = {"llama qkv 6144x4096", "4096x4096", "llama gate_up 2x14336x4096", "4096x14336"};
     static const char *const small[] = {"qwen06 qkv 4096x1024", "qwen06 o 1024x2048", "qwen06 gate_up 2x3072x1024", "qwen06 down 1024x3072"};
     struct bench b = {0};
     struct device_options options = {.kind = DEVICE_CUDA};
-    bool variants = false, whole = false, blas = false;
+    bool variants = false, whole = false, blas = false, short_run = false;
     const char *only = NULL, *csv = NULL, *venv = NULL;
     int rows[16] = {1, 4, 8, 16}, rows_count = 4;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
             variants = true;
+        else if (!strcmp(argv[i], "--picks"))
+            short_run = true;
         else if (!strcmp(argv[i], "--blas"))
             blas = true;
         else if (!strcmp(argv[i], "--layers"))
@@ -330,7 +365,7 @@ int main(int argc, char **argv)
             rows_count = 0;
             for (char *t = strtok(argv[++i], ","); t && rows_count < 16; t = strtok(NULL, ",")) rows[rows_count++] = atoi(t);
         } else
-            return printf("gpu_matmul [--sweep] [--layers] [--only PART] [--rows N,N,...] [--csv FILE] [--blas]\n"), 2;
+            return printf("gpu_matmul [--sweep] [--picks] [--layers] [--only PART] [--rows N,N,...] [--csv FILE] [--blas]\n"), 2;
     }
     if (!ok(device_open(&options, &b.device, &err_)) || !ok(jit_open(&(struct jit_options){0}, &b.jit, &err_)) || !setup(&b)) return 1;
     if (csv && !(b.csv = fopen(csv, "w"))) return printf("cannot write %s\n", csv), 1;
@@ -341,6 +376,7 @@ int main(int argc, char **argv)
         strbuf_free(&line);
     }
     /* All plans first: kernels are compiled in parallel. */
+    if (short_run) run_picks(&b, true);
     for (int i = 0; i < SHAPES; i++)
         for (int r = 0; r < rows_count; r++) {
             struct matmul_shape m = shape_of(&shapes[i], rows[r]);
@@ -353,7 +389,8 @@ int main(int argc, char **argv)
         }
     if (!ok(jit_compile_all(b.jit, &err_))) return 1;
     for (int r = 0; r < rows_count && whole; r++) layers(&b, "Llama 8B", llama, rows[r]), layers(&b, "Qwen3 0.6B", small, rows[r]);
-    for (int i = 0; i < SHAPES && !variants; i++)
+    if (short_run) run_picks(&b, false);
+    for (int i = 0; i < SHAPES && !variants && !short_run; i++)
         for (int r = 0; r < rows_count; r++) {
             if (only && !strstr(shapes[i].name, only)) continue;
             struct matmul_shape m = shape_of(&shapes[i], rows[r]);

@@ -11,8 +11,7 @@
  * A gated pair: the first BN / 2 rows of the w tile are the gate's, the others the up matrix', so that both sums of a result lie
  * in one thread; the tile then has BN / 2 columns. What lies outside of x's rows that are there, of W or of k arrives as zeros.
  *
- * The epilogue exchanges quads' pairs so that a lane has eight neighbouring columns, and stores 16 bytes (y's rows are 16-byte
- * aligned and n is a multiple of 8).
+ * y's rows are 16-byte aligned and n is a multiple of 8.
  *
  * Constants: BN (64, 128, 256), STAGES, CLUSTER (1, 2), RASTER (row tiles of the cluster that go together); those of
  * gemm_epilogue.cuh, PARTS. */
@@ -83,83 +82,53 @@ DEVICE void wgmma_produce(const struct gemm_wgmma_params *p, unsigned char *stag
     }
 }
 
-/* v[i]: this lane's two columns of block i of 8; out: block lane % 4. All lanes of the warp. */
-DEVICE void wgmma_quad(float v[4][2], float out[8])
+/* A block of 8 columns: this lane's two neighbours, finished, with the old y added. */
+DEVICE void wgmma_finish(const struct gemm_params *p, const struct gemm_part *part, uint32_t row, uint32_t col, const float d[2],
+                         const float up[2], float out[2])
 {
-    const bool odd = lane_id() % 2, high = lane_id() / 2 % 2;
-    UNROLL for (int e = 0; e < 2; e++)
-    {
-        UNROLL for (int i = 0; i < 4; i += 2)
-        {
-            float other = shuffle_xor_f32(FULL_WARP, odd ? v[i][e] : v[i + 1][e], 1, WARP);
-            if (odd)
-                v[i][e] = other;
-            else
-                v[i + 1][e] = other;
-        }
-        UNROLL for (int i = 0; i < 2; i++)
-        {
-            float other = shuffle_xor_f32(FULL_WARP, high ? v[i][e] : v[i + 2][e], 2, WARP);
-            if (high)
-                v[i][e] = other;
-            else
-                v[i + 2][e] = other;
-        }
-        UNROLL for (int i = 0; i < 4; i++) out[2 * i + e] = v[i][e];
-    }
-}
-
-/* Eight columns from col on of a row. */
-DEVICE void wgmma_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v[8])
-{
+    UNROLL for (uint32_t e = 0; e < 2; e++) out[e] = gemm_finish(p, part, col + e, d[e], GATED ? up[e] : 0.0f);
+    if (!ACCUMULATE) return;
     const size_t at = (size_t)row * (size_t)part->y_stride + col;
     if (OUT_F32) {
-        float *y = (float *)part->y + at;
-        UNROLL for (int h = 0; h < 2; h++)
-        {
-            u32x4 o;
-            if (ACCUMULATE) {
-                o = ld16(y + 4 * h);
-                UNROLL for (int i = 0; i < 4; i++) v[4 * h + i] += f32_from_bits(o.v[i]);
-            }
-            UNROLL for (int i = 0; i < 4; i++) o.v[i] = f32_bits(v[4 * h + i]);
-            st16(y + 4 * h, o);
-        }
+        const u32x2 old = ld8((const float *)part->y + at);
+        UNROLL for (uint32_t e = 0; e < 2; e++) out[e] += f32_from_bits(old.v[e]);
     } else {
-        bf16 *y = (bf16 *)part->y + at;
-        u32x4 o;
-        if (ACCUMULATE) {
-            o = ld16(y);
-            UNROLL for (int i = 0; i < 4; i++)
-            {
-                v[2 * i] += bf16x2_lo_f32(as_bf16x2(o.v[i]));
-                v[2 * i + 1] += bf16x2_hi_f32(as_bf16x2(o.v[i]));
-            }
-        }
-        UNROLL for (int i = 0; i < 4; i++) o.v[i] = f32_to_bf16x2(v[2 * i], v[2 * i + 1]).bits;
-        st16(y, o);
+        const bf16x2 old = as_bf16x2(ld4((const bf16 *)part->y + at));
+        out[0] += bf16x2_lo_f32(old), out[1] += bf16x2_hi_f32(old);
     }
 }
 
+/* Two blocks of 8 columns at a time. float32: four lanes have a sector of 32 bytes. bf16: neighbouring lanes exchange, so that the
+ * even one has four columns of the first block and the odd one of the second: again a sector. */
 DEVICE void wgmma_epilogue(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
 {
     const struct gemm_part *part = &p->part[t->part];
-    const uint32_t c = lane_id() % 4, row = t->row + group * 64 + warp_id() % 4 * 16 + lane_id() / 4;
-    UNROLL for (uint32_t j = 0; j < COLUMNS / 8; j += 4)
+    const uint32_t c = lane_id() % 4, odd = c % 2, first = t->row + group * 64 + warp_id() % 4 * 16 + lane_id() / 4;
+    UNROLL for (uint32_t j = 0; j < COLUMNS / 8; j += 2)
         UNROLL for (uint32_t h = 0; h < 2; h++)
         {
-            float v[4][2], out[8];
-            UNROLL for (uint32_t i = 0; i < 4; i++)
-                UNROLL for (uint32_t e = 0; e < 2; e++)
-                {
-                    const uint32_t at = (j + i) * 4 + h * 2 + e, col = t->col + (j + i) * 8 + c * 2 + e;
-                    /* A bias beyond the last column is not there. */
-                    const uint32_t n = BIAS ? min_u32(col, (uint32_t)part->n - 1) : col;
-                    v[i][e] = gemm_finish(p, part, n, d[at], GATED ? d[at + BN / 4] : 0.0f);
+            const uint32_t row = first + h * 8;
+            uint32_t word[2];
+            UNROLL for (uint32_t i = 0; i < 2; i++)
+            {
+                const uint32_t at = (j + i) * 4 + h * 2, col = t->col + (j + i) * 8 + c * 2;
+                float v[2] = {0, 0};
+                if (row < p->rows && col < (uint32_t)part->n) {
+                    wgmma_finish(p, part, row, col, d + at, d + (GATED ? at + BN / 4 : at), v);
+                    if (OUT_F32) {
+                        const u32x2 out = {{f32_bits(v[0]), f32_bits(v[1])}};
+                        st8((float *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
+                    }
                 }
-            wgmma_quad(v, out);
-            const uint32_t col = t->col + (j + c) * 8;
-            if (row + h * 8 < p->rows && col < (uint32_t)part->n) wgmma_store(part, row + h * 8, col, out);
+                word[i] = f32_to_bf16x2(v[0], v[1]).bits;
+            }
+            if (OUT_F32) continue;
+            const uint32_t other = shuffle_xor_u32(FULL_WARP, odd ? word[0] : word[1], 1, WARP), mine = odd ? word[1] : word[0];
+            const uint32_t col = t->col + (j + odd) * 8 + (c - odd) * 2;
+            const u32x2 out = {{odd ? other : mine, odd ? mine : other}};
+            if (ACCUMULATE) warp_sync(FULL_WARP); /* a lane writes over what its neighbour has read */
+            if (row < p->rows && col < (uint32_t)part->n)
+                st8((bf16 *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
         }
 }
 
