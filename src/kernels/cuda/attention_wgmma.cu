@@ -28,9 +28,10 @@ STATIC_ASSERT(!RELATIVE && PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && C
 struct tile {
     uint32_t kv_head, first; /* first packed row */
     int32_t row0, rows, length, from, to; /* tokens [from, to) are seen by some row; from is a multiple of N */
-    const int32_t *table;
     uint32_t blocks; /* of N tokens */
+    const int32_t *table;
 };
+#define NO_TILE 0xffffffffu /* in kv_head: the work is done */
 
 /* The item, or false behind the last. */
 DEVICE bool wg_tile(const struct attention_tile_params *p, uint32_t item, struct tile *t)
@@ -38,13 +39,15 @@ DEVICE bool wg_tile(const struct attention_tile_params *p, uint32_t item, struct
     uint32_t seq, tile;
     int32_t other;
     const int32_t *seq_rows = (const int32_t *)p->seq_rows;
+    t->kv_head = NO_TILE, t->first = t->blocks = 0, t->row0 = t->rows = t->length = t->from = t->to = 0;
+    t->table = (const int32_t *)p->page_table;
     if (!attention_item(seq_rows, p->seqs, item / KV_HEADS, M, FROM_ROWS, &seq, &tile)) return false;
     t->kv_head = item % KV_HEADS;
     t->row0 = seq_rows[seq];
     t->rows = seq_rows[seq + 1] - t->row0;
     t->length = PAGES ? ((const int32_t *)p->seq_length)[seq] : t->rows;
     t->first = tile * M;
-    t->table = (const int32_t *)p->page_table + (int64_t)seq * p->table_stride;
+    t->table += (int64_t)seq * p->table_stride;
     attention_sight((int32_t)(t->first / GROUP), t->rows, t->length, &t->from, &other);
     attention_sight((int32_t)((min_u32(t->first + M, (uint32_t)t->rows * GROUP) - 1) / GROUP), t->rows, t->length, &other, &t->to);
     t->from = t->from / N * N;
@@ -145,6 +148,7 @@ DEVICE void wg_pages(const struct tile *t, int32_t t0, int32_t pages[N / SPAN])
 
 struct bars {
     mbarrier *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty; /* k, v: one a stage */
+    uint32_t *tile; /* shared memory: the item whose Q is there */
 };
 
 DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
@@ -155,13 +159,20 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
     l.pending = (mbarrier *)0;
     for (uint32_t item = block_x();; item += grid_dim_x()) {
         struct tile t;
-        if (!wg_tile(p, item, &t)) break;
-        if (!t.blocks) continue;
-        wg_pages(&t, t.from, l.pages);
+        bool more = wg_tile(p, item, &t);
         mbarrier_wait(b->q_empty, q_phase ^ 1);
-        wg_load_q(p, &t, l.thread, qs);
+        if (l.thread == 0) {
+            b->tile[0] = t.kv_head, b->tile[1] = t.first, b->tile[2] = (uint32_t)t.row0, b->tile[3] = (uint32_t)t.rows;
+            b->tile[4] = (uint32_t)t.length, b->tile[5] = (uint32_t)t.from, b->tile[6] = t.blocks;
+        }
+        if (more) wg_pages(&t, t.from, l.pages), wg_load_q(p, &t, l.thread, qs);
         wg_loaded(&l, b->q_full);
         q_phase ^= 1;
+        if (!more || !t.blocks) {
+            wg_flush(&l);
+            if (!more) break;
+            continue;
+        }
         /* K of block j, then V of the block before */
         UNROLL_N(1) for (uint32_t j = 0; j <= t.blocks; j++)
         {
@@ -314,9 +325,13 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
     const uint32_t group = warp_id() / 4 - 1;
     uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
     if (group == 1) barrier_arrive(2, 256);
-    for (uint32_t item = block_x();; item += grid_dim_x()) {
+    for (;;) {
         struct tile t;
-        if (!wg_tile(p, item, &t)) break;
+        mbarrier_wait(b->q_full, q_phase);
+        q_phase ^= 1;
+        t.kv_head = b->tile[0], t.first = b->tile[1], t.row0 = (int32_t)b->tile[2], t.rows = (int32_t)b->tile[3];
+        t.length = (int32_t)b->tile[4], t.from = (int32_t)b->tile[5], t.blocks = b->tile[6];
+        if (t.kv_head == NO_TILE) break;
         struct rows r;
         float s[N / 2], o[HD / 2];
         uint32_t w[N / 16][4];
@@ -325,7 +340,6 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
         UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
         if (t.blocks) {
             const unsigned char *q = qs + group * 64 * 128;
-            mbarrier_wait(b->q_full, q_phase);
             mbarrier_wait(&b->k_full[turn], phase);
             wgmma_fence();
             wg_scores(s, q, stages + turn * 2 * KV_BYTES);
@@ -361,7 +375,6 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
                 UNROLL for (int i = 0; i < HD / 2; i++) o[i] *= r.keep[i / 2 % 2];
             }
             wg_release(b->q_empty);
-            q_phase ^= 1;
             mbarrier_wait(&b->v_full[v_turn], v_phase);
             wgmma_fence();
             wg_values(o, w, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
@@ -370,6 +383,8 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
             wgmma_pin(o, HD / 2);
             wg_release(&b->v_empty[v_turn]);
             if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
+        } else {
+            wg_release(b->q_empty);
         }
         wg_store(p, &t, first, &r, o);
     }
@@ -380,9 +395,11 @@ KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
 {
     SHARED(mbarrier, bar, 2 + 4 * STAGES);
     SHARED(float, order, THREADS);
+    SHARED(uint32_t, tile, 8);
     struct bars b;
     unsigned char *qs = dynamic_shared(), *stages = qs + M * HD * 2;
     b.q_full = bar, b.q_empty = bar + 1, b.k_full = bar + 2, b.k_empty = b.k_full + STAGES;
+    b.tile = tile;
     b.v_full = b.k_empty + STAGES, b.v_empty = b.v_full + STAGES;
     if (thread_x() == 0) {
         mbarrier_init(b.q_full, 128), mbarrier_init(b.q_empty, 8);
