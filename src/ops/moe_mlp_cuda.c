@@ -8,7 +8,7 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { COLS = 128, ONE_BLOCK_TOKENS = 32, PLACE_TOKENS = 256, FEW_TOKENS = 16, FEW_PICKS = 256, WGMMA_COLS = 256 };
+enum { ONE_BLOCK_TOKENS = 8, PLACE_TOKENS = 256, FEW_TOKENS = 16, FEW_PICKS = 256, WGMMA_COLS = 256 };
 
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
@@ -123,9 +123,11 @@ static void plan_few(const struct moe_mlp_shape *s, bool down, const struct devi
 static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
                                    struct rose_error *err)
 {
-    int32_t n = down ? s->hidden : s->ffn, columns = down ? COLS : COLS / 2;
+    int32_t n = down ? s->hidden : s->ffn, cols = 128, columns = down ? cols : cols / 2;
     *out = (struct plan){.kernel = "moe_group", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
-    int warps_rows = rows > 64 ? 2 : 1, stage = (COLS + rows) * 128, stages = shared_of(d, false) / 2 / stage, blocks = 2;
+    /* Few experts: half as wide, so that every SM has a tile. */
+    if (rows == 16 && touched(s) * n / columns < 2.5 * d->units) cols = 64, columns /= 2;
+    int warps_rows = rows > 64 ? 2 : 1, stage = (cols + rows) * 128, blocks = cols == 64 ? 4 : 2, stages = shared_of(d, false) / blocks / stage;
     if (stages < 3) stages = shared_of(d, true) / stage, blocks = 1;
     stages = ROSE_MAX(2, ROSE_MIN(stages, 6));
     int64_t tiles = moe_mlp_cuda_places(s, d) / rows * ((n + columns - 1) / columns);
@@ -134,7 +136,7 @@ static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int
     constants(out, s, down);
     plan_int(out, "GATHER", !down);
     plan_int(out, "ROWS", rows);
-    plan_int(out, "COLS", COLS);
+    plan_int(out, "COLS", cols);
     plan_int(out, "STAGES", stages);
     plan_int(out, "WARPS_C", 4);
     plan_int(out, "WARPS_R", warps_rows);
@@ -233,7 +235,7 @@ enum rose_status moe_mlp_cuda_plan_route(const struct moe_cuda_shape *s, const s
     place->block = (uint32_t)warps * 32;
     place->bytes = (double)s->tokens * (12.0 * s->top_k + (one ? 4.0 * s->experts + 4.0 * s->top_k : 0)) + 12.0 * s->experts;
     double picks = (double)s->tokens * s->top_k;
-    plan_stream(place, d, (one ? (0.7 + 0.045 * s->top_k) * ceil((double)s->tokens / warps) : 0) + 1.5 + picks / warps / 32 * 0.15);
+    plan_stream(place, d, (one ? (0.7 + 0.045 * s->top_k) * ceil((double)s->tokens / warps) : 0) + 1.5 + picks / warps / 32 * 0.1);
     return ROSE_OK;
 }
 

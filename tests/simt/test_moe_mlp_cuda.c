@@ -237,7 +237,7 @@ TEST(compiles)
             struct device_info d = device_of(arches[a], 132);
             d.shared_per_block = per_block[a], d.shared_per_unit = per_unit[a];
             int tokens = (int[]){1, 16, 64, 128, 256, 640, 8192}[i];
-            if (a != 2 && i != (a < 3 ? a + 2 : a - 3) && i != 6 - a) continue;
+            if (a != 2 && i != (int[]){0, 2, 0, 1, 1}[a] && i != 6 - a) continue;
             struct moe_cuda_shape r = {.tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true, .accumulate = true};
             struct moe_mlp_shape m = {.tokens = tokens, .max_tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .ffn = 768, .activation = OP_ACT_SILU};
             if (i >= 3 && a != 2) r.experts = m.experts = 32, r.top_k = m.top_k = 4, r.hidden = m.hidden = m.ffn = 2880, m.gate_bias = m.down_bias = true;

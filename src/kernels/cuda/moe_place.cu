@@ -13,6 +13,7 @@
 #include "kernels/params/moe.h"
 
 #define WARPS (THREADS / WARP)
+#define BATCH 4 /* vectors of picks */
 
 KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
 {
@@ -41,16 +42,22 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     const uint32_t segment = ceil_div_u32(picks, WARPS * WARP) * WARP, first = min_u32(warp * segment, picks),
                    last = min_u32(first + segment, picks);
     warp_sync(FULL_WARP);
-    UNROLL_N(1) for (uint32_t at = first; at < last; at += WARP)
+    /* BATCH loads at a time are on their way together; few picks stay in registers for step 3. */
+    int32_t id[BATCH], rank[BATCH];
+    UNROLL_N(1) for (uint32_t at = first; at < last; at += BATCH * WARP)
     {
-        uint32_t i = at + lane, seen = 0;
-        int32_t id = i < last ? ids[i] : -1;
-        uint32_t same = warp_match(FULL_WARP, (uint32_t)id), before = popcount_u32(same & ((1u << lane) - 1));
-        if (id >= 0) seen = mine[id];
-        warp_sync(FULL_WARP);
-        if (id >= 0 && before == 0) mine[id] = seen + popcount_u32(same);
-        warp_sync(FULL_WARP);
-        if (i < last) position[i] = (int32_t)(seen + before);
+        UNROLL for (uint32_t v = 0; v < BATCH; v++) id[v] = at + v * WARP + lane < last ? ids[at + v * WARP + lane] : -1;
+        UNROLL for (uint32_t v = 0; v < BATCH; v++)
+        {
+            const uint32_t i = at + v * WARP + lane;
+            uint32_t seen = 0, same = warp_match(FULL_WARP, (uint32_t)id[v]), before = popcount_u32(same & ((1u << lane) - 1));
+            if (id[v] >= 0) seen = mine[id[v]];
+            warp_sync(FULL_WARP);
+            if (id[v] >= 0 && before == 0) mine[id[v]] = seen + popcount_u32(same);
+            warp_sync(FULL_WARP);
+            rank[v] = (int32_t)(seen + before);
+            if (segment > BATCH * WARP && i < last) position[i] = rank[v];
+        }
     }
     block_sync();
     for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) {
@@ -68,14 +75,24 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     if (warp == 0) moe_begin(total, begin);
     block_sync();
     for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) ((uint32_t *)p.offsets)[e] = begin[e];
-    UNROLL_N(1) for (uint32_t at = first; at < last; at += WARP)
+    UNROLL_N(1) for (uint32_t at = first; at < last; at += BATCH * WARP)
     {
-        uint32_t i = at + lane;
-        int32_t id = i < last ? ids[i] : -1, place = -1;
-        if (id >= 0) {
-            place = (int32_t)(begin[id] + mine[id]) + position[i];
-            ((uint32_t *)p.source)[place] = i;
+        if (segment > BATCH * WARP)
+            UNROLL for (uint32_t v = 0; v < BATCH; v++)
+            {
+                const uint32_t i = at + v * WARP + lane;
+                id[v] = i < last ? ids[i] : -1;
+                rank[v] = i < last ? position[i] : 0;
+            }
+        UNROLL for (uint32_t v = 0; v < BATCH; v++)
+        {
+            const uint32_t i = at + v * WARP + lane;
+            int32_t place = -1;
+            if (id[v] >= 0) {
+                place = (int32_t)(begin[id[v]] + mine[id[v]]) + rank[v];
+                ((uint32_t *)p.source)[place] = i;
+            }
+            if (i < last) position[i] = place;
         }
-        if (i < last) position[i] = place;
     }
 }

@@ -10,6 +10,8 @@
  *     full[s]     128 producer threads, each after its own copies are complete and fenced for the asynchronous proxy, LAG steps
  *                 behind their issue; one more arrival with TMA's bytes
  *     empty[s]    one of each consumer warp
+ *     SKEW        the second consumer begins so many steps after the first, and stays behind: one multiplies at the full rate
+ *                 while the other finishes its tile
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
  *
  * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES. */
@@ -28,7 +30,8 @@
 #define STEPS ((K + 63) / 64)
 #define STAGE_BYTES ((ROWS + COLS) * 128)
 #define PASSES (ROWS / 16) /* rows a producer thread copies */
-#define LAG 2
+#define LAG 1
+#define SKEW (CONSUMERS == 2 ? STEPS < 2 ? STEPS : 2 : 0)
 #define RESULT_BYTES (16 * 128 * 2) /* of a warp: 128 columns at a time */
 /* A consumer gives a stage back when it has begun the next. */
 STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2, "shapes do not fit");
@@ -167,7 +170,9 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
 {
     float d[128];
     uint32_t stage = 0, phase = 0;
+    bool ahead = SKEW > 0 && g == 0; /* has not let the other begin */
     const uint32_t w = warp_id() % 4;
+    if (SKEW > 0 && g == 1 && block_x() < tiles) barrier_sync(2, 256);
     const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
     UNROLL_N(1) for (uint32_t index = block_x(); index < tiles; index += grid_dim_x())
     {
@@ -191,6 +196,10 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             wgmma_commit();
             wgmma_wait(1);
             if (s > 0 && lane_id() == 0) mbarrier_arrive(&empty[before]);
+            if (ahead && s + 1 == SKEW) {
+                barrier_arrive(2, 256);
+                ahead = false;
+            }
             before = stage;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
