@@ -181,10 +181,37 @@ static bool stream_fits(const struct matmul_shape *s, const struct device_info *
     return !s->gated || s->n[0] % 8 == 0;
 }
 
+/* Blocks of variant t for a number of tiles. */
+static int64_t stream_blocks(const struct device_info *d, const struct stream *t, int64_t tiles_count, int64_t chunks)
+{
+    if (t->cluster) return ROSE_MIN(clusters_of(d, t->cluster), tiles_count) * t->cluster;
+    return ROSE_MIN(d->units, ceil_div(tiles_count * chunks, 2));
+}
+
+/* The variant that should take the least time: the busiest block's bytes at an SM's rate, and what a merge between blocks adds. */
+static int choose_stream(const struct matmul_shape *s, const struct device_info *d)
+{
+    double best = 1e30, rate = (d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.93;
+    int choice = 0;
+    for (int i = 0; i < STREAMS; i++) {
+        const struct stream *t = &streams[i];
+        if (t->mg != 1 || t->kb != 2 || t->budget != 112 || t->cluster) continue;
+        int rows = 64 * t->mg;
+        int64_t count = tiles_of(s, rows / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
+        int64_t most = t->cluster ? ceil_div(count, blocks / t->cluster) * ceil_div(chunks, t->cluster) : ceil_div(count * chunks, blocks);
+        double unit = (double)rows * 64 * t->kb * 2, us = (double)most * unit / (rate / d->units) * 1e6;
+        double all = weight_bytes(s) / rate * 1e6, alone = (double)most * unit / 50e3; /* one SM at 50 bytes a ns */
+        us = ROSE_MAX(ROSE_MAX(all, alone), blocks * 3 > d->units * 2 ? us : alone);
+        us += t->cluster == 1 ? 0 : t->cluster ? 0.4 : 1.2;
+        if (us < best) best = us, choice = i;
+    }
+    return choice;
+}
+
 static void stream(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
 {
     struct plan *out = &m->plan;
-    int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : s->rows > 16 ? 1 : 0;
+    int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : choose_stream(s, d);
     const struct stream *t = &streams[i];
     int n = 8, rows = 64 * t->mg;
     while (n < s->rows && n < STREAM_MOST) n *= 2; /* few kernels serve all numbers of rows */
@@ -195,8 +222,7 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     m->splits = 1;
     m->group = n;
     m->box = rows, m->box_x = n, m->interleaved = s->gated;
-    int64_t units = m->tiles * ceil_div(s->k, 64 * t->kb), blocks = ROSE_MIN(d->units, ceil_div(units, 2));
-    if (t->cluster) blocks = ROSE_MIN(clusters_of(d, t->cluster), m->tiles) * t->cluster;
+    int64_t blocks = stream_blocks(d, t, m->tiles, ceil_div(s->k, 64 * t->kb));
     *out = (struct plan){.kernel = "gemv_wgmma", .rows = s->rows, .tiles = true, .per = n, .times = (int32_t)blocks};
     plan_int(out, "N", n);
     plan_int(out, "MG", t->mg);
