@@ -11,12 +11,34 @@ static void defaults(const struct model_config *c, bool cuda, struct engine_opti
     if (!o->max_waiting) o->max_waiting = DEFAULT_WAITING;
     if (!o->step_tokens) o->step_tokens = cuda ? CUDA_STEP : DEFAULT_STEP;
     o->step_tokens = ROSE_MAX(o->step_tokens, o->max_sequences);
-    /* While others decode, prefill gets a share that at most triples a step's length. */
-    if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(o->step_tokens / 4, 32);
+    /* While others decode, prefill gets a share that at most triples a step's length; on a GPU as much as its products need to run at full
+     * rate, which bounds the time between two tokens (about 95 ms for 8 billion weights on an H200). */
+    if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(o->step_tokens / (cuda ? 2 : 4), 32);
     o->prefill_tokens = ROSE_MIN(o->prefill_tokens, o->step_tokens);
     if (!o->depth) o->depth = 1;
     if (!o->kv) o->kv = cuda ? DTYPE_BF16 : DTYPE_F16;
     if (!o->context) o->context = c->context;
+}
+
+/* A context that has no room: what would make it fit. */
+static enum rose_status does_not_fit(const struct model_config *c, bool cuda, const struct engine_options *o, size_t limit, size_t block_bytes, size_t full,
+                                     struct rose_error *err)
+{
+    struct strbuf b = {.limit = 900};
+    size_t holds = limit / block_bytes * ENGINE_PAGE_TOKENS, need = full * block_bytes;
+    enum dtype small = cuda ? DTYPE_F8_E4M3 : DTYPE_Q8_0;
+    size_t small_block = op_cache_page_bytes(small, &c->heads, ENGINE_PAGE_TOKENS, c->group_layers) * (size_t)c->groups_count;
+    strbuf_printf(&b, "a context of %d tokens needs %.2f GB of %s cache and %.2f GB are there: %zu tokens would fit", o->context, (double)need / 1e9, dtype_info(o->kv)->name,
+                  (double)limit / 1e9, holds);
+    if (holds >= ENGINE_PAGE_TOKENS) strbuf_printf(&b, "; use --ctx %zu", holds);
+    if (small_block && small_block < block_bytes && full * small_block <= limit) strbuf_printf(&b, ", or --kv %s", cuda ? "fp8" : "q8_0");
+    /* What another sequence takes beside its pages: a history, and logits with their copies for sampling. */
+    size_t each = ((size_t)o->context + 1) * 4 + (cuda ? (size_t)c->vocabulary * 12 : 0), fewer = (size_t)((double)(need - limit) / (0.95 * (double)each)) + 1;
+    if (cuda && !o->kv_bytes && fewer < (size_t)o->max_sequences) strbuf_printf(&b, ", or --max-sequences %zu", (size_t)o->max_sequences - fewer);
+    if (o->kv_bytes) strbuf_printf(&b, ", or --kv-bytes %zu", need);
+    enum rose_status s = status_set(err, ROSE_NO_MEMORY, "%s", b.p ? b.p : "the key-value cache does not fit the device's memory");
+    strbuf_free(&b);
+    return s;
 }
 
 enum rose_status engine_plan(const struct model_config *c, const struct device_info *info, size_t weights_bytes, struct engine_options *o, struct engine_plan *p,
@@ -44,9 +66,7 @@ enum rose_status engine_plan(const struct model_config *c, const struct device_i
     if (blocks > INT32_MAX / 8) blocks = INT32_MAX / 8;
     if (blocks < full) {
         size_t holds = blocks * ENGINE_PAGE_TOKENS;
-        if (asked || holds < 64)
-            return status_set(err, ROSE_NO_MEMORY, "a context of %d tokens needs %.2f GB of %s cache and %.2f GB are there: %zu tokens would fit; use --ctx %zu or a smaller --kv type",
-                              o->context, (double)(full * block_bytes) / 1e9, dtype_info(o->kv)->name, (double)limit / 1e9, holds, holds);
+        if (asked || holds < 64) return does_not_fit(c, cuda, o, limit, block_bytes, full, err);
         o->context = (int32_t)holds;
     }
     p->context = o->context;
