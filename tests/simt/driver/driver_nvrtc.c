@@ -98,16 +98,15 @@ int nvrtcDestroyProgram(void **out)
 /* ---- compiling ---- */
 
 /* As simt_build.c, whose tests see the warnings; without the hooks in the fast library. */
-static const char flags[] =
-    "-x c -std=gnu17 -O1 -g -fPIC "
+static const char flags[] = "-x c -std=gnu17 -O1 -g -fPIC "
 #ifdef SIMT_DRIVER_CHECKED
-    "-fsanitize=thread -fno-optimize-sibling-calls "
+                            "-fsanitize=thread -fno-optimize-sibling-calls "
 #ifdef __clang__
-    "-mllvm -tsan-instrument-read-before-write=1 "
+                            "-mllvm -tsan-instrument-read-before-write=1 "
 #endif
 #endif
-    "-fno-tree-vectorize -ffp-contract=off -w "
-    "-Wno-psabi -fvisibility=hidden -DROSE_SIMT -I" SIMT_ROOT "/tests/simt";
+                            "-fno-tree-vectorize -ffp-contract=off -w "
+                            "-Wno-psabi -fvisibility=hidden -DROSE_SIMT -I" SIMT_ROOT "/tests/simt";
 
 static void hash_add(uint64_t h[2], const char *text)
 {
