@@ -496,6 +496,7 @@ static enum rose_status record_wgmma(struct program *program, const struct op_mo
         l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
         program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_wgmma_params, source));
     }
+    program_use(&l, program_counters(program, "moe_tiles", 8), PROGRAM_UPDATE, offsetof(struct moe_wgmma_params, counter));
     program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_wgmma_params, counts));
     program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_wgmma_params, offsets));
     program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_wgmma_params, y));

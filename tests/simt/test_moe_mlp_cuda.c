@@ -46,7 +46,9 @@ static struct moe_wgmma_params wgmma_params(const struct moe_group_params *g, co
 {
     struct moe_wgmma_params p = {.x = g->x, .source = g->source, .counts = g->counts, .offsets = g->offsets, .bias = {g->bias[0], g->bias[1]}, .y = g->y,
                                  .x_stride = g->x_stride};
+    const uint32_t zero[2] = {0};
     struct layout_tma box;
+    p.counter = simt_buffer("counter", 8, zero);
     moe_mlp_cuda_box(m, down, g->weight_stride, &box);
     for (int i = 0; i < (down ? 1 : 2); i++)
         simt_tensor_map(&p.weight[i], &(struct simt_tensor){.base = (void *)(uintptr_t)g->weight[i],
@@ -142,6 +144,7 @@ static void run(const struct test *c)
             struct moe_wgmma_params wg = wgmma_params(&g, &m, false), wb = wgmma_params(&b, &m, true);
             if (!test_failures_) launch(&up, &d, &wg, 3);
             if (!test_failures_) launch(&down, &d, &wb, 4);
+            for (int i = 0; i < 2; i++) CHECK_INT(((uint32_t *)(i ? wb : wg).counter)[0] + ((uint32_t *)(i ? wb : wg).counter)[1], 0);
         }
         struct moe_combine_params cp = {.rows = b.y, .position = place.position, .weights = place.weights, .y = y, .y_stride = s.hidden, .tokens = s.tokens,
                                         .slices = slices};

@@ -4,12 +4,15 @@
  * Warpgroup 0 is the producer. Its threads gather the tokens' rows (cp.async: TMA of Hopper cannot follow an index), one of
  * them has the weights copied by TMA. Each further warpgroup multiplies 64 places by all 256 rows: 128 gate and 128 up, so that
  * a pair lies in one lane, in d[i] and d[i + 64]. One without places sits the tile out. The grid is persistent: while the
- * consumers finish a tile the producer is STAGES steps into the next.
+ * consumers finish a tile the producer is STAGES steps into the next. Experts' last tiles are cheaper than others, so blocks
+ * take tiles from a counter, not in turn.
  *
  *     a stage     [ROWS | 256] rows of 64 k, 128 bytes a row, 16-byte chunk c of row r at c ^ (r % 8)
  *     full[s]     128 producer threads, each after its own copies are complete and fenced for the asynchronous proxy, LAG steps
  *                 behind their issue; one more arrival with TMA's bytes
  *     empty[s]    one of each consumer warp
+ *     next[i]     number of the block's i-th tile (i % SLOTS), found by the producer while it copies the one before. SLOTS are more
+ *                 than the tiles that STAGES steps can lie in, so that no slot is written before all have read it
  *     SKEW        the second consumer begins so many steps after the first, and stays behind: one multiplies at the full rate
  *                 while the other finishes its tile
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
@@ -31,10 +34,11 @@
 #define STAGE_BYTES ((ROWS + COLS) * 128)
 #define PASSES (ROWS / 16) /* rows a producer thread copies */
 #define LAG 1
+#define SLOTS 8
 #define SKEW (CONSUMERS == 2 ? STEPS < 2 ? STEPS : 2 : 0)
 #define RESULT_BYTES (16 * 128 * 2) /* of a warp: 128 columns at a time */
 /* A consumer gives a stage back when it has begun the next. */
-STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2, "shapes do not fit");
+STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2 && STAGES < SLOTS - 1, "shapes do not fit");
 
 struct tile {
     uint32_t expert, place, rows, column; /* first place, how many of them have tokens, first column of y */
@@ -58,13 +62,30 @@ DEVICE struct tile tile_find(const uint32_t *offsets, const uint32_t *counts, ui
     return t;
 }
 
+/* The block's tiles in turn; shared memory. */
+struct queue {
+    mbarrier *full; /* [SLOTS] */
+    uint32_t *tile; /* [SLOTS] */
+};
+DEVICE uint32_t queue_wait(const struct queue *q, uint32_t i)
+{
+    if (i == 0) return block_x();
+    mbarrier_wait(&q->full[i % SLOTS], (i - 1) / SLOTS % 2);
+    return q->tile[i % SLOTS];
+}
+
 DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
-                    mbarrier *empty, uint32_t tiles)
+                    mbarrier *empty, const struct queue *queue, uint32_t tiles)
 {
     const uint32_t chunk = thread_x() % 8, row0 = thread_x() / 8;
     uint32_t stage = 0, phase = 1, behind = 0, issued = 0; /* behind: the stage that is handed over next */
-    UNROLL_N(1) for (uint32_t index = block_x(); index < tiles; index += grid_dim_x())
+    uint32_t *counter = (uint32_t *)p->counter;
+    UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
+        const uint32_t index = queue_wait(queue, turn);
+        if (index >= tiles) break;
+        uint32_t next = 0;
+        if (thread_x() == 0) next = grid_dim_x() + atom_add_u32(relaxed, gpu, counter, 1);
         const struct tile t = tile_find(offsets, counts, index);
         uint32_t at[PASSES]; /* in 16 bytes */
         UNROLL for (uint32_t i = 0; i < PASSES; i++)
@@ -101,6 +122,14 @@ DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             issued++;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
+        if (thread_x() == 0) {
+            queue->tile[(turn + 1) % SLOTS] = next;
+            mbarrier_arrive(&queue->full[(turn + 1) % SLOTS]);
+        }
+    }
+    if (thread_x() == 0 && atom_add_u32(acq_rel, gpu, counter + 1, 1) == grid_dim_x() - 1) {
+        st_u32(relaxed, gpu, counter, 0); /* all blocks have asked for the last time */
+        st_u32(relaxed, gpu, counter + 1, 0);
     }
     cp_async_wait_all();
     fence_proxy_async();
@@ -166,7 +195,7 @@ DEVICE void finish(const struct moe_wgmma_params *p, const struct tile *t, const
 
 /* g: which 64 places of the tile. */
 DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, unsigned char *result,
-                    mbarrier *full, mbarrier *empty, uint32_t tiles, uint32_t g)
+                    mbarrier *full, mbarrier *empty, const struct queue *queue, uint32_t tiles, uint32_t g)
 {
     float d[128];
     uint32_t stage = 0, phase = 0;
@@ -174,8 +203,10 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
     const uint32_t w = warp_id() % 4;
     if (SKEW > 0 && g == 1 && block_x() < tiles) barrier_sync(2, 256);
     const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
-    UNROLL_N(1) for (uint32_t index = block_x(); index < tiles; index += grid_dim_x())
+    UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
+        const uint32_t index = queue_wait(queue, turn);
+        if (index >= tiles) break;
         const struct tile t = tile_find(offsets, counts, index);
         if (t.rows <= g * 64) {
             UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
@@ -214,8 +245,10 @@ KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
     mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
-    uint32_t *offsets = (uint32_t *)(empty + STAGES), *counts = offsets + EXPERTS + 1;
+    struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
+    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
     if (thread_x() == 0) {
+        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
         for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4);
         fence_mbarrier_init();
     }
@@ -228,10 +261,10 @@ KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
     block_sync();
     const uint32_t tiles = offsets[EXPERTS] / ROWS * TILES_N, group = thread_x() / 128;
     if (group == 0) {
-        if (CONSUMERS == 2) registers_shrink(40);
-        produce(&p, offsets, counts, stages, full, empty, tiles);
+        if (CONSUMERS == 2) registers_shrink(56);
+        produce(&p, offsets, counts, stages, full, empty, &queue, tiles);
     } else {
-        if (CONSUMERS == 2) registers_grow(232);
-        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, tiles, group - 1);
+        if (CONSUMERS == 2) registers_grow(224);
+        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, tiles, group - 1);
     }
 }

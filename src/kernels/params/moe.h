@@ -68,6 +68,7 @@ struct moe_wgmma_params {
     const void *x, *source, *counts, *offsets;
     const void *bias[2];
     void *y;
+    void *counter; /* u32 [2]: tiles taken beyond each block's first, blocks that found none; zero before and after */
     int64_t x_stride;
 };
 
