@@ -24,6 +24,7 @@ timeout 120 "$BUILD/tests/gpu/gpu_ops" || rc=1
 echo "== measurements"
 timeout 200 "$BUILD/bench/gpu_ops" $sweep --csv "$OUT/h200.csv" || rc=1
 timeout 200 "$BUILD/tests/gpu/gpu_moe_sample" --csv "$OUT/h200_moe_sample.csv" || rc=1
+timeout 200 "$BUILD/tests/gpu/gpu_moe" --csv "$OUT/h200_moe.csv" || rc=1
 if [ -n "$torch" ] && python3 -c 'import torch' 2>/dev/null; then
     echo "== torch, the same method"
     timeout 90 python3 bench/peers/gpu_torch.py 60 "$OUT/h200_torch.csv" || rc=1
