@@ -68,6 +68,8 @@ static inline enum rose_status run_record(struct run *r, enum dtype kv, struct r
 {
     const struct model_config *c = &r->model->config;
     struct forward f = {.cache = {.dtype = kv, .page_tokens = RUN_PAGE}};
+    /* The references are float32; without this, many rows of BF16 weights may round their activations to bfloat16 (tests/kernels). */
+    f.deterministic = r->device->info.kind == DEVICE_CPU;
     f.cache.page_bytes = op_cache_page_bytes(kv, &c->heads, RUN_PAGE, c->group_layers);
     r->pool_bytes = f.cache.page_bytes * (size_t)(RUN_SEQS * RUN_BLOCKS * c->groups_count);
     r->pool = f.cache.pool = device_alloc(r->device, r->pool_bytes, DEVICE_MEMORY_LOCAL, err);

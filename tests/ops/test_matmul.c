@@ -177,6 +177,15 @@ TEST(threads_and_rows)
                 CHECK_OK(op_matmul(f.program, &op, &f.err), f.err);
                 fixture_run(&f, rows);
                 if (threads == 1) memcpy(want, y, sizeof want);
+                for (int r = 0; threads == 1 && r < rows; r++)
+                    for (int c = 0; c < N; c++) { /* activations may be rounded to 8 bits (int8 blocks, bfloat16) */
+                        double sum = 0, size = 0;
+                        for (int i = 0; i < K; i++) {
+                            double v = (double)x[r * K + i] * (double)m.decoded[c * K + i];
+                            sum += v, size += v * v;
+                        }
+                        CHECK_NEAR(y[r * N + c], sum, 1e-5 + 0.02 * sqrt(size));
+                    }
                 CHECK(!memcmp(want, y, sizeof want));
                 matrix_free(&f, &m);
                 fixture_close(&f);

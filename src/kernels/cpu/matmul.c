@@ -59,6 +59,10 @@ size_t matmul_plan(struct matmul_params *p, int workers)
 {
     p->amx = cpu_isa() == CPU_ISA_AMX && !p->deterministic;
     for (int i = 0; i < p->parts; i++) p->amx = p->amx && matmul_amx_takes(&p->part[i].weight);
+#if defined(__x86_64__)
+    p->rough = !p->deterministic && matmul_bf16_pays();
+    for (int i = 0; i < p->parts; i++) p->rough = p->rough && (!matmul_is_float(&p->part[i].weight) || p->part[i].weight.format->kernel == CPU_BF16);
+#endif
     struct layout l = layout_of(p);
     return l.shared + (size_t)workers * l.own + MATMUL_ALIGN;
 }
@@ -299,6 +303,7 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
         return;
     }
 #endif
+    r.acts.rough = p->rough && r.rows >= MATMUL_ROUGH_ROWS;
     r.acts.fine = matmul_fine(p->deterministic, r.rows, extents->n[EXTENT_SEQS]);
     if (r.rows <= OWN_ROWS)
         matmul_acts_place(&r.acts, own, OWN_ROWS);

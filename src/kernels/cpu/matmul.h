@@ -26,7 +26,8 @@
  * bit.
  *
  * bf16 path (AMX, many rows, not when determinism is asked for): weights and activations rounded to bfloat16,
- * float32 accumulation: matmul_amx.h.
+ * float32 accumulation: matmul_amx.h. Where AVX512-BF16 is fast and there is no AMX, eight rows and more of BF16
+ * weights likewise: matmul_bf16.c.
  *
  * Activations are laid out in tiles of H rows, H = 16 as long as there are 16 rows, then 8, 4, 2, 1:
  *
@@ -129,6 +130,7 @@ struct matmul_params {
     float alpha;
     bool gated, accumulate, deterministic;
     bool amx; /* matmul_plan: many rows take the bf16 path */
+    bool rough; /* matmul_plan: of BF16 weights many rows take vdpbf16ps */
 };
 /* Last step of recording: choose the path. Returns the bytes of work memory for a team of `workers`. */
 size_t matmul_plan(struct matmul_params *p, int workers);

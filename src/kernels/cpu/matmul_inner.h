@@ -14,6 +14,15 @@ static inline bool matmul_is_float(const struct cpu_weight *w)
     return w->format->kernel >= CPU_KERNELS;
 }
 
+#if defined(__x86_64__)
+/* matmul_bf16.c: BF16 weights and tiles of bfloat16 pairs with vdpbf16ps, and whether that is the faster way here. */
+void matmul_tile_bf16(const float *x, size_t stride, int height, int32_t k, void *tile);
+void matmul_dot_bf16(const uint8_t *codes, const void *tile, int height, int blocks, float *out);
+bool matmul_bf16_pays(void);
+#endif
+/* From this many rows of a step on; fewer wait for memory. */
+enum { MATMUL_ROUGH_ROWS = 8 };
+
 /* Which forms of activations some weights need, and where they lie. The tile that begins at row r lies r *
  * row bytes from the start, whatever its height. With two planes a row of x is two rows of an integer tile: a
  * tile of H rows holds the first planes in rows [0, H) and the second ones in [H, 2H), so that weights are
@@ -21,7 +30,8 @@ static inline bool matmul_is_float(const struct cpu_weight *w)
 struct matmul_acts {
     size_t int_row, float_row; /* bytes of a row (of one plane), 0: not needed */
     uint8_t *ints, *floats;
-    bool fine; /* two planes */
+    bool fine;  /* two planes */
+    bool rough; /* BF16 weights: activations are rounded to bfloat16 too (matmul_bf16.c) */
 };
 
 /* Rows of the tile that begins where rows_left are left: two planes leave room for half as many. */
@@ -84,6 +94,12 @@ static inline void matmul_acts_tile(const struct matmul_acts *a, const struct ma
 {
     if (a->int_row && !a->fine) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
     if (a->int_row && a->fine) matmul_acts_two(a, kernels, x, stride, row, height, k);
+#if defined(__x86_64__)
+    if (a->float_row && a->rough) {
+        matmul_tile_bf16(x, stride, height, k, a->floats + row * a->float_row);
+        return;
+    }
+#endif
     if (a->float_row)
         matmul_tile_float(x, stride, height, k, (float *)(void *)(a->floats + row * a->float_row));
 }
@@ -120,6 +136,12 @@ static inline void matmul_products(const struct matmul_acts *a, const struct mat
 {
     const uint8_t *data = w->data + group * w->group_bytes;
     int blocks = cpu_weight_blocks(w);
+#if defined(__x86_64__)
+    if (a->rough && matmul_is_float(w)) {
+        matmul_dot_bf16(data, a->floats + row * a->float_row, height, blocks, out);
+        return;
+    }
+#endif
     if (matmul_is_float(w))
         kernels->dot_float(w->format, data, a->floats + row * a->float_row, height, blocks, out);
     else if (!a->fine)
