@@ -48,17 +48,20 @@ static enum rose_status check_shape(const struct moe_mlp_shape *s, struct rose_e
     return ROSE_OK;
 }
 
-/* Bytes, operations and the time they take at least. */
-static void cost(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
+/* Bytes, operations and the time they take: the weights of the touched experts stream, or the tensor cores are busy. */
+static void cost(const struct moe_mlp_shape *s, bool down, enum moe_mlp_kernel kernel, const struct device_info *d, struct plan *out)
 {
+    /* bf16 operations a cycle and SM (white papers of the architectures), and what part of them the kernels reach: 0.37 and 0.65
+     * were measured on an H200, the others are guesses. */
+    int arch = plan_arch(d);
+    double peak = (arch >= 1200 || arch == 890 ? 1024 : arch >= 1000 ? 8192 : arch >= 900 ? 4096 : 2048) * d->units * 1.7e3,
+           part = kernel == MOE_MLP_WGMMA ? 0.65 : arch == 1000 ? 0.18 : arch == 900 ? 0.37 : 0.7;
     double n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, picks = (double)s->tokens * s->top_k, matrix = n * k * (down ? 1 : 2);
     out->bytes = 2 * (touched(s) * matrix + picks * n + (down ? picks : s->tokens) * k);
     out->ops = 2 * picks * matrix;
     plan_stream(out, d, 2.0);
-    /* mma.sync: half of what the tensor cores do, 4096 operations a cycle and SM at 1.7 GHz. */
-    double compute = out->ops / (d->units * 4096.0 * 1.7e3 * 0.5);
-    if (compute > out->predicted_us) out->predicted_us = compute;
-    if (compute / 2 > out->limit_us) out->limit_us = compute / 2;
+    out->limit_us = ROSE_MAX(out->limit_us, out->ops / peak);
+    out->predicted_us = ROSE_MAX(out->predicted_us, out->ops / (peak * part));
 }
 
 /* How experts are chosen: moe_router.cuh. */
@@ -185,7 +188,7 @@ enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *s, bool down, con
     case MOE_MLP_GROUP: ROSE_TRY(plan_group(s, down, form.tile, d, out, err)); break;
     case MOE_MLP_WGMMA: ROSE_TRY(plan_wgmma(s, down, form.tile, d, out, err)); break;
     }
-    cost(s, down, d, out);
+    cost(s, down, form.kernel, d, out);
     return ROSE_OK;
 }
 
