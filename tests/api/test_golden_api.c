@@ -141,7 +141,7 @@ static void check_model(const char *name)
                               &device, &err),
              err);
     struct rose_engine_options o = {
-        .model = g.dir, .context = 128, .max_sequences = 4, .step_tokens = 24, .kv = "f32"};
+        .model = g.dir, .context = 128, .max_sequences = 4, .step_tokens = 24, .kv = "f32", .deterministic = true}; /* the reference is float32 */
     if (device) CHECK_OK(rose_engine_open(device, &o, &engine, &err), err);
     if (engine) {
         struct rose_model_info info;
