@@ -112,8 +112,9 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
 {
     *out = (struct plan){.kernel = "attention_split", .rows = 1, .per = 1};
     ROSE_TRY(check(s, err));
-    int32_t dim = s->heads.head_dim, elem = s->kv_bytes == 1 ? 1 : 2, warps = dim > 128 ? 2 : 4, tile = warps * 16 * 2 / elem,
-            page = s->page_tokens;
+    int32_t dim = s->heads.head_dim, elem = s->kv_bytes == 1 ? 1 : 2, page = s->page_tokens;
+    int32_t warps = s->warps ? s->warps : dim > 128 ? 2 : 4, tile = warps * (elem == 1 && warps <= 4 ? 32 : 16);
+    int32_t group = s->heads.heads / s->heads.kv_heads, rows_most = s->one_row && group < 16 ? group : 16;
     if (s->own || (page > tile ? page % tile : tile % page) || page < 2)
         return status_set(err, ROSE_UNSUPPORTED, "attention: pages of %d tokens; tiles have %d", page, tile);
     if (s->max_seqs > SPLIT_MOST_SEQS)
@@ -132,8 +133,9 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     common(out, s);
     plan_int(out, "TILE", tile);
     plan_int(out, "WARPS", warps);
+    plan_int(out, "ROWS", rows_most);
     plan_int(out, "STAGES", stages);
-    plan_int(out, "LEAST", s->least ? s->least : 2);
+    plan_int(out, "LEAST", s->least ? s->least : 4);
     plan_int(out, "WHOLE", s->deterministic);
     plan_int(out, "TO_ROWS", s->to_rows);
     plan_int(out, "Q_SHARED", q_shared);
@@ -241,13 +243,14 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .deterministic = op->deterministic,
                                 .max_seqs = step->max_seqs};
     /* One row a sequence, or rows whose result must not depend on the rest of the step. */
+    s.one_row = s.rows <= s.seqs; /* the program of a decoding step: one row a sequence, always */
     bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;
     if (s.deterministic && !s.own && !fits) return attention_cuda_split_plan(&s, d, &plan, err);
     if (fits && (s.rows <= s.seqs || s.deterministic)) return record(program, step, cache, op, &plan, true, err);
     if (fits && s.seqs > 1) { /* decoding sequences and chunks in one step: each to its own kernel */
         int32_t few = 16 / (s.heads.heads / s.heads.kv_heads);
         s.to_rows = few < 1 ? 1 : few > 8 ? 8 : few;
-        s.from_rows = s.to_rows + 1;
+        s.from_rows = s.to_rows + 1, s.one_row = s.to_rows == 1;
         ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
         ROSE_TRY(record(program, step, cache, op, &plan, true, err));
     }

@@ -19,9 +19,10 @@ struct attention_shape {
     int kv_bytes;       /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
     bool deterministic; /* split: no sequence is cut */
     int32_t max_seqs;   /* split: sequences that will ever run */
+    bool one_row;       /* split: no sequence ever has more than one row */
     int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows: two launches share a step */
     int tile;           /* measured choices, 0: the plan's own: packed rows a block, */
-    int blocks, stages, least; /* split: blocks of the grid, tiles in flight, units a block takes at least */
+    int blocks, stages, least, warps; /* split: blocks of the grid, tiles in flight, tiles a block takes at least, warps that compute */
 };
 /* Any ragged batch. */
 enum rose_status attention_cuda_plan(const struct attention_shape *shape, const struct device_info *device,

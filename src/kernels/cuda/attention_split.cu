@@ -16,7 +16,8 @@
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
  * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
- * Constants: those of attention.cuh; TILE, WARPS (that compute), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
+ * Constants: those of attention.cuh; TILE, WARPS (that compute), ROWS (packed rows that an item
+ * has at most: 16, or GROUP where sequences have one row), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
  * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
  * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
 #include "kernels/cuda/attention.cuh"
@@ -35,7 +36,7 @@
 #define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
 STATIC_ASSERT(HD % 16 == 0 && CHUNKS <= 32 && SPAN % ROWS_A_TURN == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
-STATIC_ASSERT(WARPS * 16 * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
+STATIC_ASSERT(WARPS * ROWS * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
 
 /* The step, in shared memory. */
 struct step {
@@ -454,7 +455,7 @@ DEVICE void split_finish(const struct attention_tile_params *p, const struct pie
 }
 
 /* The pieces of an item that blocks first .. last left, AHEAD of them under way at once. */
-#define AHEAD (HD > 192 ? 2 : 8)
+#define AHEAD (HD > 192 ? 2 : WARPS > 4 ? 4 : 8)
 DEVICE void split_merge(const struct attention_tile_params *p, const struct piece *c, uint32_t rows, uint32_t first, uint32_t last)
 {
     for (uint32_t e = thread_x(); e < rows * (HD / 4); e += CONSUMERS) {
@@ -493,14 +494,14 @@ DEVICE void split_merge(const struct attention_tile_params *p, const struct piec
 DEVICE void split_end(const struct attention_tile_params *p, const struct piece *c, uint32_t per, float *stage, float *sums,
                       uint32_t *flag, const float m[2], const float l[2], float o[HD / 8][4])
 {
-    const uint32_t lane = lane_id(), rows = min_u32((uint32_t)c->rows * GROUP - c->first, 16);
+    const uint32_t lane = lane_id(), rows = min_u32((uint32_t)c->rows * GROUP - c->first, ROWS);
     barrier_sync(1, CONSUMERS);
     UNROLL for (int h = 0; h < 2; h++)
     {
         float sum = warp_sum_f32(l[h], 4);
         uint32_t row = lane / 4 + 8 * h;
         if (row >= rows) continue;
-        float *to = stage + (warp_id() * 16 + row) * SCRATCH + lane % 4 * (E4M3 ? 4 : 2);
+        float *to = stage + (warp_id() * ROWS + row) * SCRATCH + lane % 4 * (E4M3 ? 4 : 2);
         UNROLL for (int d = 0; d < HD / 8; d += 2)
         {
             u32x2 x = {{f32_bits(o[d][2 * h]), f32_bits(o[d][2 * h + 1])}}, y = {{f32_bits(o[d + 1][2 * h]), f32_bits(o[d + 1][2 * h + 1])}};
@@ -524,7 +525,7 @@ DEVICE void split_end(const struct attention_tile_params *p, const struct piece 
         UNROLL for (int w = 0; w < WARPS; w++)
         {
             float scale = exp2_approx(sums[(w * 16 + row) * 2] - most);
-            u32x4 x = ld16(stage + (w * 16 + row) * SCRATCH + d);
+            u32x4 x = ld16(stage + (w * ROWS + row) * SCRATCH + d);
             sum = fma_f32(scale, sums[(w * 16 + row) * 2 + 1], sum);
             UNROLL for (int i = 0; i < 4; i++) r.v[i] = fma_f32(scale, f32_from_bits(x.v[i]), r.v[i]);
         }
