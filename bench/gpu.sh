@@ -4,7 +4,7 @@
 #   bench/gpu.sh [--no-sweep] [--no-torch]
 #
 # The programs are built beforehand, where there is a compiler (make BUILD=build-gpu gpu-programs); NVRTC compiles the kernels here.
-# They are $BUILD/tests/gpu/gpu_ops and $BUILD/bench/gpu_ops and need nothing else. BUILD= names another build directory.
+# They are those of "make gpu-programs" and need nothing else. BUILD= names another build directory.
 set -u
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build-gpu}
@@ -21,9 +21,11 @@ mkdir -p "$OUT"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader 2>/dev/null
 echo "== checks"
 timeout 120 "$BUILD/tests/gpu/gpu_ops" || rc=1
+timeout 60 "$BUILD/tests/gpu/gpu_matmul" || rc=1
 echo "== measurements"
 timeout 200 "$BUILD/bench/gpu_ops" $sweep --csv "$OUT/h200.csv" || rc=1
 timeout 200 "$BUILD/tests/gpu/gpu_moe_sample" --csv "$OUT/h200_moe_sample.csv" || rc=1
+timeout 200 "$BUILD/bench/gpu_matmul" --layers --blas --rows 1,4,8,16,32,64,128,256,1024,4096 --csv "$OUT/h200_matmul.csv" || rc=1
 timeout 200 "$BUILD/tests/gpu/gpu_moe" --csv "$OUT/h200_moe.csv" || rc=1
 if [ -n "$torch" ] && python3 -c 'import torch' 2>/dev/null; then
     echo "== torch, the same method"
