@@ -186,6 +186,14 @@ static double error_of(struct bench *b, const struct matmul_shape *s, const stru
     return worst;
 }
 
+/* Whether x and y of a shape have room. */
+static bool fits(const struct bench *b, const struct matmul_shape *s)
+{
+    size_t width = 0;
+    for (int i = 0; i < s->parts; i++) width += (size_t)s->n[i];
+    return (size_t)s->rows * width * 4 <= b->y_bytes && (size_t)s->rows * (size_t)s->k * 2 <= b->x_bytes;
+}
+
 static int failures_;
 static void measure(struct bench *b, const char *name, const struct matmul_shape *s, const char *what)
 {
@@ -193,6 +201,7 @@ static void measure(struct bench *b, const char *name, const struct matmul_shape
     struct program_launch l[NODES] = {0};
     uint32_t grids[NODES][3];
     struct matmul_plan plan;
+    if (!fits(b, s)) return;
     size_t set = (weight_bytes(s) + 255) & ~(size_t)255, l2 = b->device->info.l2_bytes, sets = 3 * l2 / set + 2;
     if (sets * set > b->bytes) sets = b->bytes / set;
     int nodes = sets > NODES ? NODES : (int)(sets * (NODES / 2 / sets ? NODES / 2 / sets : 1));
@@ -228,6 +237,7 @@ static void measure_blas(struct bench *b, const char *name, const struct matmul_
     static struct cuda_blas_params params[NODES];
     struct program_launch l[NODES] = {0};
     uint32_t grids[NODES][3] = {{0}};
+    if (!fits(b, s)) return;
     size_t set = (weight_bytes(s) + 255) & ~(size_t)255, sets = 3 * b->device->info.l2_bytes / set + 2;
     if (sets * set > b->bytes) sets = b->bytes / set;
     int nodes = sets > NODES ? NODES : (int)(sets * (NODES / 2 / sets ? NODES / 2 / sets : 1)), n = 0;
@@ -314,6 +324,7 @@ static const struct pick {
     {{"qwen06 qkv 4096x1024", "qwen06 o 1024x2048", "qwen06 gate_up 2x3072x1024", "qwen06 down 1024x3072"}, {1, 16}, 21, 25, false},
     {{"qwen30 qkv 5120x2048", "qwen30 o 2048x4096", "qwen30 router 128x2048"}, {1, 16, 32}, 21, 25, false},
     {{"4096x4096", "4096x14336", "llama gate_up 2x14336x4096"}, {128, 256, 512, 1024, 4096}, 11, 15, true},
+    {{"4096x4096", "4096x14336", "28672x4096"}, {128}, 26, 28, false},
 };
 enum { PICKS = sizeof picks / sizeof *picks };
 static void run_picks(struct bench *b, bool request)
