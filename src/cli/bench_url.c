@@ -11,7 +11,7 @@
 
 static struct {
     const char *url, *model, *key, *endpoint, *svg;
-    int64_t prompt, gen, requests, concurrency, seed, prefix, ids;
+    int64_t prompt, gen, requests, concurrency, seed, prefix, ids, texts;
     double rate, timeout, slo_ttft, slo_gap;
     bool json, ignore_eos;
 } o;
@@ -19,11 +19,12 @@ static struct {
 static const struct option options[] = {
     {"url", 0, OPTION_TEXT, NULL, "URL", NULL, NULL, 0, 0, "the server: http://HOST:PORT[/v1]", &o.url},
     {"model", 'm', OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "which of its models; default: the first it names", &o.model},
-    {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat", "completions", 0, 0, "which interface", &o.endpoint},
+    {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat|embeddings|infer", "completions", 0, 0, "which interface; infer: KServe's, JSON in, binary out", &o.endpoint},
     {"api-key", 0, OPTION_TEXT, NULL, "KEY", NULL, NULL, 0, 0, "sent as Authorization: Bearer", &o.key},
     {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "128", 1, 1 << 20, "words of each prompt, about a token each", &o.prompt},
     {"ids", 0, OPTION_INT, NULL, "V", NULL, "0", 0, 1 << 24, "prompts of exactly --prompt random token ids below V instead of words (completions)", &o.ids},
     {"prefix", 0, OPTION_INT, NULL, "P", NULL, "0", 0, 1 << 20, "of them, so many are the same in all", &o.prefix},
+    {"texts", 0, OPTION_INT, NULL, "N", NULL, "1", 1, 4096, "embeddings, infer: texts of each request", &o.texts},
     {"gen", 'g', OPTION_INT, NULL, "G", NULL, "64", 1, 1 << 20, "new tokens of each answer", &o.gen},
     {"requests", 'n', OPTION_INT, NULL, "N", NULL, "64", 1, 1 << 20, "how many in all", &o.requests},
     {"concurrency", 'c', OPTION_INT, NULL, "C", NULL, "8", 1, 20000, "closed loop: users who ask again when the answer is whole", &o.concurrency},
@@ -71,9 +72,34 @@ static void add_ids(struct strbuf *b, uint64_t seed, int64_t n, bool first)
     }
 }
 
+static bool is_infer(void) { return !strcmp(o.endpoint, "infer"); }
+static bool is_whole(void) { return is_infer() || !strcmp(o.endpoint, "embeddings"); }
+
+static void write_texts(int index, struct strbuf *b)
+{
+    uint64_t seed = (uint64_t)o.seed * 1000003 + (uint64_t)index * 7919 + 1;
+    if (is_infer()) {
+        strbuf_printf(b, "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[{\"name\":\"text\",\"datatype\":\"BYTES\",\"shape\":[%lld,1],\"data\":[", (long long)o.texts);
+    } else {
+        strbuf_adds(b, "{\"model\":");
+        json_add_str(b, str_of(o.model));
+        strbuf_adds(b, ",\"encoding_format\":\"base64\",\"input\":[");
+    }
+    for (int64_t i = 0; i < o.texts; i++) {
+        strbuf_adds(b, i ? ",\"" : "\"");
+        add_words(b, seed + (uint64_t)i * 104729, o.prompt);
+        strbuf_addc(b, '"');
+    }
+    strbuf_adds(b, is_infer() ? "]}]}" : "]}");
+}
+
 static void write_body(void *user, int index, struct strbuf *b)
 {
     (void)user;
+    if (is_whole()) {
+        write_texts(index, b);
+        return;
+    }
     bool chat = !strcmp(o.endpoint, "chat");
     strbuf_adds(b, "{\"model\":");
     json_add_str(b, str_of(o.model));
@@ -262,8 +288,12 @@ int cli_bench_url(const struct cli_command *self, int argc, char **argv)
     bool terminal = cli_is_terminal(2);
     enum rose_status st = load_target_read(o.url, &load.target, &err);
     if (st == ROSE_OK && !o.model) st = find_model(&load.target, &a, &err);
+    if (is_infer()) snprintf(load.target.path, sizeof load.target.path, "/v2");
     if (st == ROSE_OK) {
-        load.route = !strcmp(o.endpoint, "chat") ? "/chat/completions" : "/completions";
+        static char route[512];
+        snprintf(route, sizeof route, "/models/%.400s/infer", o.model);
+        load.route = is_infer() ? route : !strcmp(o.endpoint, "embeddings") ? "/embeddings" : !strcmp(o.endpoint, "chat") ? "/chat/completions" : "/completions";
+        load.whole = is_whole();
         load.key = o.key;
         load.rate = o.rate;
         load.concurrency = o.rate > 0 ? 0 : (int)o.concurrency;

@@ -57,6 +57,7 @@ struct connection {
     size_t out_at;
     double due, last;
     bool chunked, used;
+    size_t length; /* of a whole answer's body */
     enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_END } chunk;
     size_t chunk_left;
 };
@@ -91,18 +92,37 @@ static void add_gap(struct run *r, double gap)
     p->gaps[p->gaps_count++] = gap;
 }
 
+static void on_writable(struct run *r, struct connection *c);
+static void write_request(const struct load_options *o, int index, struct strbuf *out);
+
+/* The next request over the same connection. False: there is none, or it may not begin yet. */
+static bool go_on(struct run *r, struct connection *c)
+{
+    if (!r->o->whole || r->o->rate > 0 || r->next == r->o->requests) return false;
+    c->index = r->next++;
+    c->due = now() - r->began;
+    r->report->results[c->index].due_s = c->due;
+    c->out.n = c->out_at = c->in.n = 0;
+    c->stage = STAGE_SEND;
+    write_request(r->o, c->index, &c->out);
+    on_writable(r, c);
+    return true;
+}
+
 static void finish(struct run *r, struct connection *c, bool ok)
 {
     struct load_result *result = &r->report->results[c->index];
-    result->ok = ok && result->status == 200 && result->ttft_s > 0;
     result->total_s = now() - r->began - c->due;
+    if (r->o->whole && ok) result->ttft_s = result->total_s;
+    result->ok = ok && result->status == 200 && result->ttft_s > 0;
+    r->done++;
+    if (r->o->progress) r->o->progress(r->o->user, r->done, r->o->requests);
+    if (result->ok && go_on(r, c)) return;
     close(c->fd);
     strbuf_free(&c->out);
     strbuf_free(&c->in);
     c->used = false;
     r->open--;
-    r->done++;
-    if (r->o->progress) r->o->progress(r->o->user, r->done, r->o->requests);
 }
 
 static int64_t number_after(struct str s, struct str key)
@@ -182,6 +202,8 @@ static bool take_head(struct run *r, struct connection *c)
     sscanf(c->in.p, "HTTP/%*d.%*d %d", &r->report->results[c->index].status);
     struct str head = {c->in.p, (size_t)end + 2};
     c->chunked = str_find(head, STR("chunked\r\n"), 0) >= 0;
+    int64_t length = number_after(head, STR("Content-Length: "));
+    c->length = length > 0 ? (size_t)length : 0;
     memmove(c->in.p, c->in.p + end + 4, c->in.n - (size_t)end - 4);
     c->in.n -= (size_t)end + 4;
     c->stage = STAGE_BODY;
@@ -198,9 +220,18 @@ static void on_readable(struct run *r, struct connection *c)
         return;
     }
     bool end = false;
+    if (r->o->whole && c->stage == STAGE_BODY) {
+        strbuf_add(&c->in, piece, (size_t)n);
+        if (c->in.n >= c->length) finish(r, c, !c->in.failed);
+        return;
+    }
     if (c->stage == STAGE_HEAD) {
         strbuf_add(&c->in, piece, (size_t)n);
         if (!take_head(r, c)) return;
+        if (r->o->whole) {
+            if (c->in.n >= c->length) finish(r, c, r->report->results[c->index].status == 200);
+            return;
+        }
         /* What came behind the head is body: through the chunks with it. */
         struct strbuf rest = c->in;
         if (c->chunked) {
@@ -237,7 +268,8 @@ static void write_request(const struct load_options *o, int index, struct strbuf
 {
     struct strbuf body = {0};
     o->body(o->user, index, &body);
-    strbuf_printf(out, "POST %s%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\nConnection: close\r\n", o->target.path, o->route, o->target.host, o->target.port);
+    strbuf_printf(out, "POST %s%s HTTP/1.1\r\nHost: %s:%s\r\nContent-Type: application/json\r\n%s", o->target.path, o->route, o->target.host, o->target.port,
+                  o->whole ? "" : "Connection: close\r\n");
     if (o->key) strbuf_printf(out, "Authorization: Bearer %s\r\n", o->key);
     strbuf_printf(out, "Content-Length: %zu\r\n\r\n", body.n);
     strbuf_add(out, body.p, body.n);

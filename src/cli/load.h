@@ -1,4 +1,5 @@
-/* A load generator for servers that speak OpenAI's streams over plain HTTP: one thread, one epoll loop, a connection a request under way.
+/* A load generator for servers that speak OpenAI's streams over plain HTTP: one thread, one epoll loop, a connection a request under way. Whole
+ * answers (embeddings) come over connections that stay open.
  *
  * Open loop: requests begin at the times of a Poisson process, whatever the server does; times count from when a request was due, so that a
  * slow server cannot hide its queue. Closed loop: so many users, each of whom asks again when the answer is whole.
@@ -26,6 +27,7 @@ struct load_options {
     struct load_target target;
     const char *route;      /* "/completions" or "/chat/completions" */
     const char *key;        /* NULL: none */
+    bool whole;             /* answers are whole, of a stated length: their time is that of their last byte */
     double rate;            /* requests a second, Poisson; 0: closed loop */
     int concurrency;        /* closed loop: users; open loop: connections at most (0: no limit) */
     int requests;
