@@ -151,6 +151,9 @@ TEST(two_launches)
     run(&s, &d, MOE_CUDA_TWO, 5);
     s = (struct moe_cuda_shape){.tokens = 259, .experts = 33, .top_k = 2, .hidden = 2056};
     run(&s, &d, MOE_CUDA_TWO, 6);
+    /* More experts than lanes sort. */
+    s = (struct moe_cuda_shape){.tokens = 257, .experts = 290, .top_k = 3, .hidden = 8, .score = OP_MOE_SIGMOID, .bias = true};
+    run(&s, &d, MOE_CUDA_TWO, 9);
 }
 
 /* A row of NaN chooses nothing, and its places are -1. */
@@ -187,6 +190,37 @@ TEST(not_a_number)
     CHECK_INT(position[2], 1);
     CHECK_INT(offsets[4], 2);
     CHECK(!memcmp((uint16_t *)p.rows + 8, x + 8, 16));
+    simt_reset();
+}
+
+/* Of equals the lower expert comes first, whichever lane has it. */
+TEST(equals)
+{
+    enum { E = 72, T = 2, K = 4 };
+    struct device_info d = device_of("sm_90a", 4);
+    struct moe_cuda_shape s = {.tokens = T, .experts = E, .top_k = K, .hidden = 8};
+    struct moe_cuda_dispatch plan;
+    CHECK_OK(moe_cuda_plan_dispatch(&s, &d, &plan, &err), err);
+    float logits[T * E] = {[E + 33] = 1, [E + 65] = 1, [E + 2] = 1, [E + 70] = 2};
+    uint16_t x[T * 8] = {1};
+    uint32_t zero[2] = {0};
+    struct moe_dispatch_params p = {.logits = simt_buffer("logits", sizeof logits, logits),
+                                    .x = simt_buffer("x", sizeof x, x),
+                                    .ids = simt_buffer("ids", T * K * 4, NULL),
+                                    .weights = simt_buffer("weights", T * K * 4, NULL),
+                                    .position = simt_buffer("position", T * K * 4, NULL),
+                                    .counts = simt_buffer("counts", E * 4, NULL),
+                                    .offsets = simt_buffer("offsets", E * 4 + 4, NULL),
+                                    .rows = simt_buffer("rows", T * K * 16, NULL),
+                                    .barrier = simt_buffer("barrier", 8, zero),
+                                    .logits_stride = E,
+                                    .x_stride = 8,
+                                    .tokens = T,
+                                    .slices = plan.slices};
+    struct simt_report r = launch(&plan.launch[0], &d, &p, 1);
+    CHECK_SIMT_CLEAN(r);
+    static const int32_t want[T * K] = {0, 1, 2, 3, 70, 2, 33, 65};
+    for (int i = 0; i < T * K; i++) CHECK_INT(((const int32_t *)p.ids)[i], want[i]);
     simt_reset();
 }
 
@@ -303,5 +337,5 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(two_best_in_a_lane),
+TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(equals), CASE(two_best_in_a_lane),
           CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))

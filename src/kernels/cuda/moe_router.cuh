@@ -112,6 +112,42 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
 }
 #endif
 
+#if EXPERTS <= 8 * 32
+/* Lane i < TOP_K gets choice i. Each lane sorts its own experts once; then a choice is the best of 32 heads, and the lane it came
+ * from moves up. */
+DEVICE void moe_choose_sorted(float *score, uint32_t *key, int32_t *id, float *weight)
+{
+    uint32_t at[MOE_VPT], lane = lane_id();
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) at[v] = v * WARP + lane;
+    /* Neighbours only, and never equals: the lower expert stays first. */
+    UNROLL for (uint32_t i = 0; i + 1 < MOE_VPT; i++)
+    {
+        UNROLL for (uint32_t j = 0; j + 1 < MOE_VPT - i; j++)
+        {
+            const bool swap = key[j + 1] > key[j];
+            const uint32_t k = key[j], a = at[j];
+            key[j] = swap ? key[j + 1] : k, key[j + 1] = swap ? k : key[j + 1];
+            at[j] = swap ? at[j + 1] : a, at[j + 1] = swap ? a : at[j + 1];
+            const float s = score[j];
+            score[j] = swap ? score[j + 1] : s, score[j + 1] = swap ? s : score[j + 1];
+        }
+    }
+    UNROLL_N(1) for (uint32_t i = 0; i < TOP_K; i++)
+    {
+        const uint32_t most = redux_max_u32(FULL_WARP, key[0]);
+        uint32_t who = warp_ballot(FULL_WARP, key[0] == most), from = ffs_u32(who) - 1;
+        if (who & (who - 1)) from = redux_min_u32(FULL_WARP, key[0] == most ? at[0] : 0xffffffffu) % WARP;
+        const uint32_t e = shuffle_u32(FULL_WARP, at[0], from, WARP);
+        const float s = shuffle_f32(FULL_WARP, score[0], from, WARP);
+        if (lane == i && most) *id = (int32_t)e, *weight = s;
+        if (lane == from) {
+            UNROLL for (uint32_t v = 0; v + 1 < MOE_VPT; v++) key[v] = key[v + 1], at[v] = at[v + 1], score[v] = score[v + 1];
+            key[MOE_VPT - 1] = 0;
+        }
+    }
+}
+#endif
+
 /* Lane i < TOP_K gets choice i. */
 DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id, float *weight)
 {
@@ -129,6 +165,9 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
 #endif
     *id = -1;
     *weight = 0.0f;
+#if EXPERTS <= 8 * 32
+    moe_choose_sorted(score, key, id, weight);
+#else
     UNROLL_N(1) for (uint32_t i = 0; i < TOP_K; i++)
     {
         uint32_t best = 0, at = 0xffffffffu;
@@ -147,6 +186,7 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
         mine = shuffle_f32(FULL_WARP, mine, e % WARP, WARP);
         if (lane == i && most) *id = (int32_t)e, *weight = mine;
     }
+#endif
     if (SCORE == 2) {
         float top = shuffle_f32(FULL_WARP, *weight, 0, WARP);
         *weight = *id < 0 ? 0.0f : exp_f32(*weight - top);
