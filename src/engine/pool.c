@@ -93,6 +93,7 @@ void pool_end(struct pool *p, struct pool_request *r, struct rose_event *e)
     pthread_mutex_lock(&p->counters_lock);
     struct rose_stats *s = &p->stats;
     s->finished++;
+    s->running -= r->started_s > 0;
     s->cancelled += e->finish == ROSE_FINISH_CANCELLED || e->finish == ROSE_FINISH_DEADLINE;
     s->failed += e->finish == ROSE_FINISH_ERROR;
     histogram_observe(&s->end_to_end, now - r->submitted_s);

@@ -253,6 +253,7 @@ static void count_step(struct pool *p, double seconds)
     s->last_decode_rows = 0;
     s->last_step_s = seconds;
     s->running = p->batch_count;
+    s->waiting = (int)p->queue.count;
     histogram_observe(&s->step_time, seconds);
     p->recent[s->steps % ROSE_STEPS_KEPT] = (struct rose_step){.index = s->steps, .prefill_rows = p->batch_rows, .seconds = (float)seconds};
     p->last_step_at_s = now;
