@@ -9,3 +9,9 @@ $(BUILD)/bench/gpu_step: bench/gpu_step.c $(call libraries,engine $(USE_engine))
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,engine $(USE_engine)) -Wl,--end-group $(foreach d,$(USE_engine),$(LIBS_$(d))) $(LDLIBS)
 gpu-programs: $(BUILD)/bench/gpu_step
+
+# Models of real shapes: the GPU beside the CPU.
+$(BUILD)/tests/gpu/gpu_large: tests/gpu/gpu_large.c $(call libraries,engine $(USE_engine))
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,engine $(USE_engine)) -Wl,--end-group $(foreach d,$(USE_engine),$(LIBS_$(d))) $(LDLIBS)
+gpu-programs: $(BUILD)/tests/gpu/gpu_large
