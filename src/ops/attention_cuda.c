@@ -24,8 +24,8 @@ static enum rose_status check(const struct attention_shape *s, struct rose_error
     if (!s->own && s->page_tokens <= 0)
         return status_set(err, ROSE_INVALID, "attention: pages of %d tokens", s->page_tokens);
     if (s->relative && (!s->own || s->relative_reach < 0))
-        return status_set(err, ROSE_INVALID, "attention: a relative bias of reach %d over %s", s->relative_reach,
-                          s->own ? "own rows" : "pages");
+        return status_set(err, ROSE_INVALID, "attention: a relative bias of reach %d over %s",
+                          s->relative_reach, s->own ? "own rows" : "pages");
     return ROSE_OK;
 }
 
@@ -56,7 +56,12 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     ROSE_TRY(check(s, err));
     int32_t group = s->heads.heads / s->heads.kv_heads, dim = s->heads.head_dim, row = dim * 2 + 16;
     int64_t seqs = s->seqs > 0 ? s->seqs : 1;
-    int m = s->tile ? s->tile : s->rows <= seqs && group <= 16 ? 16 : 64, n = dim > 192 ? 16 : dim > 128 ? 32 : 64;
+    int m = s->tile                          ? s->tile
+            : s->rows <= seqs && group <= 16 ? 16
+                                             : 64,
+        n = dim > 192   ? 16
+            : dim > 128 ? 32
+                        : 64;
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
@@ -77,8 +82,10 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
 bool attention_cuda_wgmma_takes(const struct attention_shape *s, const struct device_info *d)
 {
     int32_t dim = s->heads.head_dim;
-    return plan_arch(d) == 900 && !s->relative && (dim == 64 || dim == 128 || dim == 256) && (s->own || s->page_tokens % 16 == 0) &&
-           (s->own || s->page_tokens <= 64 ? 64 % (s->own ? 16 : s->page_tokens) == 0 : s->page_tokens % 128 == 0);
+    return plan_arch(d) == 900 && !s->relative && (dim == 64 || dim == 128 || dim == 256) &&
+           (s->own || s->page_tokens % 16 == 0) &&
+           (s->own || s->page_tokens <= 64 ? 64 % (s->own ? 16 : s->page_tokens) == 0
+                                           : s->page_tokens % 128 == 0);
 }
 
 enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, const struct device_info *d,
@@ -87,8 +94,10 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
     *out = (struct plan){.kernel = "attention_wgmma", .rows = 1, .per = 1};
     ROSE_TRY(check(s, err));
     if (!attention_cuda_wgmma_takes(s, d))
-        return status_set(err, ROSE_UNSUPPORTED, "attention: heads of %d on %s, pages of %d tokens; attention_wgmma does not take them",
-                          s->heads.head_dim, d->arch, s->page_tokens);
+        return status_set(
+            err, ROSE_UNSUPPORTED,
+            "attention: heads of %d on %s, pages of %d tokens; attention_wgmma does not take them",
+            s->heads.head_dim, d->arch, s->page_tokens);
     int32_t dim = s->heads.head_dim, m = 128, n = dim > 128 ? 64 : 128, stages = s->stages ? s->stages : 2;
     common(out, s);
     plan_int(out, "M", m);
@@ -113,16 +122,23 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     *out = (struct plan){.kernel = "attention_split", .rows = 1, .per = 1};
     ROSE_TRY(check(s, err));
     int32_t dim = s->heads.head_dim, elem = s->kv_bytes == 1 ? 1 : 2, page = s->page_tokens;
-    int32_t warps = s->warps ? s->warps : dim > 128 ? 2 : 4, tile = warps * (elem == 1 && warps <= 4 ? 32 : 16);
+    int32_t warps = s->warps    ? s->warps
+                    : dim > 128 ? 2
+                                : 4,
+            tile = warps * (elem == 1 && warps <= 4 ? 32 : 16);
     int32_t group = s->heads.heads / s->heads.kv_heads, rows_most = s->one_row && group < 16 ? group : 16;
     if (s->own || (page > tile ? page % tile : tile % page) || page < 2)
         return status_set(err, ROSE_UNSUPPORTED, "attention: pages of %d tokens; tiles have %d", page, tile);
     if (s->max_seqs > SPLIT_MOST_SEQS)
         return status_set(err, ROSE_LIMIT, "attention: %d sequences in a step; at most %d", s->max_seqs,
                           SPLIT_MOST_SEQS);
-    int64_t stage = 2 * tile * (dim * elem + 16) + 16 * (dim * 2 + 16), lists = 12 * ((int64_t)s->max_seqs + 1);
+    int64_t stage = 2 * tile * (dim * elem + 16) + 16 * (dim * 2 + 16),
+            lists = 12 * ((int64_t)s->max_seqs + 1);
     /* One block an SM, which keeps all of its shared memory in flight. */
-    int64_t room = (plan_arch(d) == 800 ? 163 : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 99 : 227) * 1024;
+    int64_t room = (plan_arch(d) == 800                           ? 163
+                    : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 99
+                                                                  : 227) *
+                   1024;
     int stages = s->stages ? s->stages : (int)((room - 2048 - lists) / stage);
     /* Query fragments leave the registers to wide results where there is room for them. */
     int64_t copies = warps * 32 * dim;
@@ -158,20 +174,23 @@ static enum rose_status check_op(const struct op_cache *cache, const struct op_a
                                  struct rose_error *err)
 {
     if (!op->bidirectional && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
-        return status_set(err, ROSE_UNSUPPORTED, "attention: a cache of %s; the CUDA kernels read BF16 and F8_E4M3",
+        return status_set(err, ROSE_UNSUPPORTED,
+                          "attention: a cache of %s; the CUDA kernels read BF16 and F8_E4M3",
                           dtype_info(cache->dtype)->name);
     const struct op_value *v[] = {&op->q, &op->y, &op->k, &op->v};
     for (int i = 0; i < (op->bidirectional ? 4 : 2); i++)
         if (v[i]->stride % 8 || v[i]->offset % 8)
-            return status_set(err, ROSE_UNSUPPORTED,
-                              "attention: rows of stride %d and offset %d; the CUDA kernels take multiples of 8",
-                              v[i]->stride, v[i]->offset);
+            return status_set(
+                err, ROSE_UNSUPPORTED,
+                "attention: rows of stride %d and offset %d; the CUDA kernels take multiples of 8",
+                v[i]->stride, v[i]->offset);
     return ROSE_OK;
 }
 
 /* One launch of a plan; split: of attention_split. */
-static enum rose_status record(struct program *program, const struct op_step *step, const struct op_cache *cache,
-                               const struct op_attention *op, const struct plan *plan, bool split, struct rose_error *err)
+static enum rose_status record(struct program *program, const struct op_step *step,
+                               const struct op_cache *cache, const struct op_attention *op,
+                               const struct plan *plan, bool split, struct rose_error *err)
 {
     const struct op_heads *h = &op->heads;
     struct attention_tile_params p = {.sinks = op->sinks,
@@ -210,9 +229,8 @@ static enum rose_status record(struct program *program, const struct op_step *st
                     offsetof(struct attention_tile_params, page_table));
         p.pool = cache->pool;
         p.page_bytes = (int64_t)cache->page_bytes;
-        p.layer_offset = op->group_layer *
-                         KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim, h->value_dim,
-                                             dtype_info(cache->dtype)->bytes);
+        p.layer_offset = op->group_layer * KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim,
+                                                               h->value_dim, dtype_info(cache->dtype)->bytes);
         p.table_stride = step->table_stride;
     }
     program_add(program, &l);
@@ -246,7 +264,8 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
     s.one_row = s.rows <= s.seqs; /* the program of a decoding step: one row a sequence, always */
     bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;
     if (s.deterministic && !s.own && !fits) return attention_cuda_split_plan(&s, d, &plan, err);
-    if (fits && (s.rows <= s.seqs || s.deterministic)) return record(program, step, cache, op, &plan, true, err);
+    if (fits && (s.rows <= s.seqs || s.deterministic))
+        return record(program, step, cache, op, &plan, true, err);
     if (fits && s.seqs > 1) { /* decoding sequences and chunks in one step: each to its own kernel */
         int32_t few = 16 / (s.heads.heads / s.heads.kv_heads);
         s.to_rows = few < 1 ? 1 : few > 8 ? 8 : few;

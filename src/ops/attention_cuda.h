@@ -16,26 +16,31 @@ struct attention_shape {
     bool relative;
     int32_t relative_reach;
     int32_t page_tokens;
-    int kv_bytes;       /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
-    bool deterministic; /* split: no sequence is cut */
-    int32_t max_seqs;   /* split: sequences that will ever run */
-    bool one_row;       /* split: no sequence ever has more than one row */
-    int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows: two launches share a step */
-    int tile;           /* measured choices, 0: the plan's own: packed rows a block, */
-    int blocks, stages, least, warps; /* split: blocks of the grid, tiles in flight, tiles a block takes at least, warps that compute */
+    int kv_bytes;               /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
+    bool deterministic;         /* split: no sequence is cut */
+    int32_t max_seqs;           /* split: sequences that will ever run */
+    bool one_row;               /* split: no sequence ever has more than one row */
+    int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows:
+                                   two launches share a step */
+    int tile;                   /* measured choices, 0: the plan's own: packed rows a block, */
+    int blocks, stages, least, warps; /* split: blocks of the grid, tiles in flight, tiles a block takes at
+                                         least, warps that compute */
 };
 /* Any ragged batch. */
 enum rose_status attention_cuda_plan(const struct attention_shape *shape, const struct device_info *device,
                                      struct plan *out, struct rose_error *err);
 
 /* Long chunks on Hopper: heads of 64, 128 and 256. */
-enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *shape, const struct device_info *device,
-                                           struct plan *out, struct rose_error *err);
+enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *shape,
+                                           const struct device_info *device, struct plan *out,
+                                           struct rose_error *err);
 bool attention_cuda_wgmma_takes(const struct attention_shape *shape, const struct device_info *device);
 
-/* Few rows a sequence: equal shares of all tokens. out->times is the grid. partial_bytes, counters: what its launches share. */
-enum rose_status attention_cuda_split_plan(const struct attention_shape *shape, const struct device_info *device,
-                                           struct plan *out, struct rose_error *err);
+/* Few rows a sequence: equal shares of all tokens. out->times is the grid. partial_bytes, counters: what its
+ * launches share. */
+enum rose_status attention_cuda_split_plan(const struct attention_shape *shape,
+                                           const struct device_info *device, struct plan *out,
+                                           struct rose_error *err);
 size_t attention_cuda_partial_bytes(const struct plan *split);
 
 /* op_attention on CUDA, its arguments checked. */

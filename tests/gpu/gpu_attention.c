@@ -3,8 +3,9 @@
  *     gpu_attention [--csv FILE] [--only PART] [--variants]      last line "N passed, N failed"
  *     gpu_attention --compile sm_90a                             without a GPU
  *
- * us: a launch in a graph of many over rotating pages, so that L2 is cold; "dependent": each launched while its predecessor still
- * runs, as programs do. limit: bytes at 4.58 TB/s or operations at 830 TFLOP/s (what the best kernels reach on an H200). */
+ * us: a launch in a graph of many over rotating pages, so that L2 is cold; "dependent": each launched while
+ * its predecessor still runs, as programs do. limit: bytes at 4.58 TB/s or operations at 830 TFLOP/s (what
+ * the best kernels reach on an H200). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ enum { PAGE = 32, PIECE = 64 << 20, MOST_SEQS = 512, SETS = 32, MOST_ROWS = 3276
 
 struct shape {
     const char *name;
-    int batch, rows, length; /* rows a sequence: 1 decodes; length with these rows; 0: skewed, see lengths() */
+    int batch, rows,
+        length; /* rows a sequence: 1 decodes; length with these rows; 0: skewed, see lengths() */
     int heads, kv_heads, dim, e4m3;
 };
 static const struct shape shapes[] = {
@@ -132,7 +134,8 @@ static bool make(struct bench *b, struct work *w)
         for (int i = 0; i < s->batch; i++)
             for (int k = 0; k < w->stride; k++) {
                 bool used = k < (w->length[i] + PAGE - 1) / PAGE;
-                w->table[(set_at * s->batch + i) * w->stride + k] = used ? (int32_t)((int64_t)next * step % all) : -1;
+                w->table[(set_at * s->batch + i) * w->stride + k] =
+                    used ? (int32_t)((int64_t)next * step % all) : -1;
                 next += used;
             }
     size_t table = (size_t)(w->sets * s->batch * w->stride) * 4;
@@ -141,7 +144,8 @@ static bool make(struct bench *b, struct work *w)
         w->p[i] = (struct attention_tile_params){.q = b->q,
                                                  .y = b->y,
                                                  .pool = b->pool,
-                                                 .page_table = b->table + (size_t)i * (size_t)(s->batch * w->stride),
+                                                 .page_table =
+                                                     b->table + (size_t)i * (size_t)(s->batch * w->stride),
                                                  .seq_rows = b->seq_rows,
                                                  .seq_length = b->length,
                                                  .partial = b->partial,
@@ -158,7 +162,8 @@ static bool make(struct bench *b, struct work *w)
 }
 
 /* Element d of a token's key or value. */
-static double kv(const struct bench *b, const struct work *w, int set, int seq, int head, int token, bool value, int d)
+static double kv(const struct bench *b, const struct work *w, int set, int seq, int head, int token,
+                 bool value, int d)
 {
     const struct shape *s = &w->s;
     int bytes = s->e4m3 ? 1 : 2;
@@ -182,7 +187,9 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
     uint32_t seed = 3;
     for (int sample = 0; sample < 16; sample++) {
         seed = seed * 1664525u + 1013904223u;
-        int row = sample == 0 ? 0 : sample == 1 ? s->batch * s->rows - 1 : (int)((seed >> 8) % (uint32_t)(s->batch * s->rows));
+        int row = sample == 0   ? 0
+                  : sample == 1 ? s->batch * s->rows - 1
+                                : (int)((seed >> 8) % (uint32_t)(s->batch * s->rows));
         int head = (int)((seed >> 4) % (uint32_t)s->heads), seq = row / s->rows, i = row % s->rows;
         int n = w->length[seq] - s->rows + i + 1;
         size_t at = ((size_t)row * (size_t)s->heads + (size_t)head) * (size_t)s->dim;
@@ -190,7 +197,9 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
         double most = -1e300, sum = 0;
         for (int t = 0; t < n; t++) {
             weight[t] = 0;
-            for (int d = 0; d < s->dim; d++) weight[t] += (double)bf16_to_f32(q[d]) * kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, false, d);
+            for (int d = 0; d < s->dim; d++)
+                weight[t] += (double)bf16_to_f32(q[d]) *
+                             kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, false, d);
             weight[t] *= 0.125;
             most = weight[t] > most ? weight[t] : most;
         }
@@ -198,7 +207,8 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
         for (int t = 0; t < n; t++) {
             double x = exp(weight[t] - most);
             sum += x;
-            for (int d = 0; d < s->dim; d++) r[d] += x * kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, true, d);
+            for (int d = 0; d < s->dim; d++)
+                r[d] += x * kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, true, d);
         }
         for (int d = 0; d < s->dim; d++) {
             double e = (double)bf16_to_f32(y[at + (size_t)d]) - r[d] / sum;
@@ -209,20 +219,24 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
     return sqrt(error / norm);
 }
 
-static double time_us(struct bench *b, const struct work *w, struct program_launch *proto, uint32_t blocks, bool dependent)
+static double time_us(struct bench *b, const struct work *w, struct program_launch *proto, uint32_t blocks,
+                      bool dependent)
 {
     enum { NODES = 64 };
     static struct program_launch l[NODES];
     uint32_t grids[NODES][3];
     double expected = 2 + w->bytes / 3e6 + w->ops / 300e6, t[5];
-    int nodes = expected > 200 ? w->sets : w->sets * (NODES / w->sets), replays = (int)(6000 / (expected * nodes)) + 2;
+    int nodes = expected > 200 ? w->sets : w->sets * (NODES / w->sets),
+        replays = (int)(6000 / (expected * nodes)) + 2;
     for (int i = 0; i < nodes; i++) {
         l[i] = *proto;
         l[i].params = &w->p[i % w->sets], l[i].dependent = dependent;
         grids[i][0] = blocks, grids[i][1] = grids[i][2] = 1;
     }
     for (int i = 0; i < 5; i++) {
-        if (!ok(cuda_bench_graph_us(b->device, l, (const uint32_t(*)[3])grids, nodes, i ? 1 : 3, replays, &t[i], &err_))) return -1;
+        if (!ok(cuda_bench_graph_us(b->device, l, (const uint32_t(*)[3])grids, nodes, i ? 1 : 3, replays,
+                                    &t[i], &err_)))
+            return -1;
         for (int k = i; k > 0 && t[k] < t[k - 1]; k--) {
             double x = t[k];
             t[k] = t[k - 1], t[k - 1] = x;
@@ -234,14 +248,16 @@ static double time_us(struct bench *b, const struct work *w, struct program_laun
 static void measure(struct bench *b, struct work *w, const struct plan *plan, const char *what)
 {
     const struct shape *s = &w->s;
-    struct program_launch l = {.name = plan->kernel, .layer = -1, .params = w->p, .params_bytes = sizeof w->p[0]};
+    struct program_launch l = {
+        .name = plan->kernel, .layer = -1, .params = w->p, .params_bytes = sizeof w->p[0]};
     size_t y_bytes = (size_t)s->batch * (size_t)s->rows * (size_t)s->heads * (size_t)s->dim * 2;
     uint16_t *y = malloc(y_bytes);
     uint32_t blocks = plan_grid(plan, plan->rows);
     double error = NAN, us = -1, dependent = -1;
-    if (ok(plan_launch(plan, b->jit, b->device, EXTENT_ROWS, &l, &err_)) && ok(cuda_fill(b->device, b->y, 0xff, y_bytes, &err_)) &&
-        ok(cuda_launch(b->device, &l, (uint32_t[3]){blocks, 1, 1}, &err_)) && ok(device_copy(b->device, y, b->y, y_bytes, &err_)) &&
-        ok(device_wait(b->device, NULL, &err_))) {
+    if (ok(plan_launch(plan, b->jit, b->device, EXTENT_ROWS, &l, &err_)) &&
+        ok(cuda_fill(b->device, b->y, 0xff, y_bytes, &err_)) &&
+        ok(cuda_launch(b->device, &l, (uint32_t[3]){blocks, 1, 1}, &err_)) &&
+        ok(device_copy(b->device, y, b->y, y_bytes, &err_)) && ok(device_wait(b->device, NULL, &err_))) {
         error = error_of(b, w, y);
         us = time_us(b, w, &l, blocks, false), dependent = time_us(b, w, &l, blocks, true);
     }
@@ -249,19 +265,22 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
     bool good = error < 6e-3 && us > 0;
     b->passed += good, b->failed += !good;
     double limit = w->bytes / 4.58e6 > w->ops / 830e6 ? w->bytes / 4.58e6 : w->ops / 830e6;
-    printf("%s%-36s %-28s %9.2f us %9.2f dep %5.2f TB/s %6.1f TFLOP/s %5.1f %% error %.1e\n", good ? "" : "FAIL ", s->name, what, us,
-           dependent, w->bytes / us * 1e-6, w->ops / us * 1e-6, 100 * limit / us, error);
+    printf("%s%-36s %-28s %9.2f us %9.2f dep %5.2f TB/s %6.1f TFLOP/s %5.1f %% error %.1e\n",
+           good ? "" : "FAIL ", s->name, what, us, dependent, w->bytes / us * 1e-6, w->ops / us * 1e-6,
+           100 * limit / us, error);
     fflush(stdout);
     if (b->csv)
-        fprintf(b->csv, "%s,%s,%.3f,%.3f,%.0f,%.0f,%.3f,%.1f,%.1f,%.2g\n", s->name, what, us, dependent, w->bytes, w->ops,
-                w->bytes / us * 1e-6, w->ops / us * 1e-6, 100 * limit / us, error);
+        fprintf(b->csv, "%s,%s,%.3f,%.3f,%.0f,%.0f,%.3f,%.1f,%.1f,%.2g\n", s->name, what, us, dependent,
+                w->bytes, w->ops, w->bytes / us * 1e-6, w->ops / us * 1e-6, 100 * limit / us, error);
 }
 
-static const int split_variants[][4] = {{0, 0, 0, 0}, {0, 0, 0, 8}, {0, 0, 2, 0}, {0, 0, 8, 0}, {0, 0, 2, 8}}; /* blocks, stages, least, warps */
-static const int tile_variants[] = {0, 64, 128}; /* 0: wgmma where it can */
+static const int split_variants[][4] = {
+    {0, 0, 0, 0}, {0, 0, 0, 8}, {0, 0, 2, 0}, {0, 0, 8, 0}, {0, 0, 2, 8}}; /* blocks, stages, least, warps */
+static const int tile_variants[] = {0, 64, 128};                           /* 0: wgmma where it can */
 
 /* Plan v of a shape; false behind the last. */
-static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out, char what[64])
+static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out,
+                    char what[64])
 {
     struct attention_shape a = {.rows = s->batch * s->rows,
                                 .seqs = s->batch,
@@ -272,7 +291,8 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
                                 .max_seqs = MOST_SEQS};
     if (s->rows <= 8) {
         if (v >= (int)(sizeof split_variants / sizeof *split_variants)) return false;
-        a.blocks = split_variants[v][0], a.stages = split_variants[v][1], a.least = split_variants[v][2], a.warps = split_variants[v][3];
+        a.blocks = split_variants[v][0], a.stages = split_variants[v][1], a.least = split_variants[v][2],
+        a.warps = split_variants[v][3];
         a.one_row = s->rows == 1;
         if (a.warps && s->dim > 128) return false;
         if (!ok(attention_cuda_split_plan(&a, d, out, &err_))) return false;
@@ -280,11 +300,13 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
         if (v >= (int)(sizeof tile_variants / sizeof *tile_variants)) return false;
         a.tile = tile_variants[v];
         bool wgmma = !a.tile && attention_cuda_wgmma_takes(&a, d);
-        if (!ok(wgmma ? attention_cuda_wgmma_plan(&a, d, out, &err_) : attention_cuda_plan(&a, d, out, &err_))) return false;
+        if (!ok(wgmma ? attention_cuda_wgmma_plan(&a, d, out, &err_)
+                      : attention_cuda_plan(&a, d, out, &err_)))
+            return false;
     }
     snprintf(what, 64, "%s %u b %lld st %lld w %lld", out->kernel + 10, plan_grid(out, out->rows),
-             (long long)(plan_get(out, "STAGES") ? plan_get(out, "STAGES") : plan_get(out, "M")), (long long)plan_get(out, "LEAST"),
-             (long long)plan_get(out, "WARPS"));
+             (long long)(plan_get(out, "STAGES") ? plan_get(out, "STAGES") : plan_get(out, "M")),
+             (long long)plan_get(out, "LEAST"), (long long)plan_get(out, "WARPS"));
     return true;
 }
 
@@ -300,14 +322,23 @@ static bool open_memory(struct bench *b)
         for (int k = 0; k < 3; k++) s = s * 1664525u + 1013904223u, x += (float)(int32_t)s * 0x1p-31f;
         b->host[i] = f32_to_bf16(x * 1.2f);
     }
-    void **all[] = {(void **)&b->pool, &b->q, &b->y, &b->partial, &b->counters, (void **)&b->seq_rows, (void **)&b->length, (void **)&b->table};
+    void **all[] = {(void **)&b->pool,
+                    &b->q,
+                    &b->y,
+                    &b->partial,
+                    &b->counters,
+                    (void **)&b->seq_rows,
+                    (void **)&b->length,
+                    (void **)&b->table};
     size_t bytes[] = {b->pool_bytes, rows, rows, 64 << 20, 1 << 16, 4096, 4096, 8 << 20};
     for (int i = 0; i < 8; i++)
-        if (!(*all[i] = device_alloc(d, bytes[i], DEVICE_MEMORY_LOCAL, &err_))) return printf("%s\n", err_.message), false;
+        if (!(*all[i] = device_alloc(d, bytes[i], DEVICE_MEMORY_LOCAL, &err_)))
+            return printf("%s\n", err_.message), false;
     for (size_t at = 0; at < b->pool_bytes; at += PIECE)
         if (!ok(device_copy(d, b->pool + at, b->host, PIECE, &err_))) return false;
     for (size_t at = 0; at < rows; at += PIECE)
-        if (!ok(device_copy(d, (char *)b->q + at, b->host, rows - at < PIECE ? rows - at : PIECE, &err_))) return false;
+        if (!ok(device_copy(d, (char *)b->q + at, b->host, rows - at < PIECE ? rows - at : PIECE, &err_)))
+            return false;
     return ok(cuda_fill(d, b->counters, 0, 1 << 16, &err_)) && ok(device_wait(d, NULL, &err_));
 }
 
@@ -358,15 +389,22 @@ int main(int argc, char **argv)
     }
     if (!ok(jit_open(&(struct jit_options){0}, &b.jit, &err_))) return 1;
     if (arch) {
-        struct device_info d = {.kind = DEVICE_CUDA, .units = 132, .l2_bytes = 60 << 20, .bandwidth = 4.8e12, .warp = 32,
-                                .max_threads_per_unit = 2048, .max_threads_per_block = 1024};
+        struct device_info d = {.kind = DEVICE_CUDA,
+                                .units = 132,
+                                .l2_bytes = 60 << 20,
+                                .bandwidth = 4.8e12,
+                                .warp = 32,
+                                .max_threads_per_unit = 2048,
+                                .max_threads_per_block = 1024};
         snprintf(d.arch, sizeof d.arch, "%s", arch);
         bool good = compile(&b, &d, variants);
         struct strbuf table = {0};
         jit_print_kernels(b.jit, &table), printf("%s", table.p ? table.p : "");
         return strbuf_free(&table), jit_close(b.jit), !good;
     }
-    if (!ok(device_open(&options, &b.device, &err_)) || !open_memory(&b) || !compile(&b, &b.device->info, variants)) return 1;
+    if (!ok(device_open(&options, &b.device, &err_)) || !open_memory(&b) ||
+        !compile(&b, &b.device->info, variants))
+        return 1;
     if (csv && !(b.csv = fopen(csv, "w"))) return printf("cannot write %s\n", csv), 1;
     if (b.csv) fprintf(b.csv, "shape,kernel,us,us dependent,bytes,ops,TB/s,TFLOP/s,%% of limit,error\n");
     for (int i = 0; i < SHAPES; i++) {

@@ -14,14 +14,15 @@ enum { MOST_SEQS = 48, LAYERS = 3, LAYER = 1 };
 struct attention_case {
     const char *name;
     struct attention_shape s;
-    int seqs[MOST_SEQS][2]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row */
+    int seqs[MOST_SEQS]
+            [2]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row */
 };
 #define HEADS(q, kv, d) .heads = {q, kv, d, d}
 #define SPLIT .max_seqs = 48 /* marks the cases of attention_split */
 #define E4M3 .kv_bytes = 1
-#define LONG .tile = 1    /* and of attention_wgmma */
-#define AT(...)                                               \
-    {                                                         \
+#define LONG .tile = 1 /* and of attention_wgmma */
+#define AT(...)                     \
+    {                               \
         .scale = 0.11f, __VA_ARGS__ \
     }
 static const struct attention_case cases[] = {
@@ -53,27 +54,46 @@ static const struct attention_case cases[] = {
     {"attention prefill 2/2 of 64, window 70, cap, sinks",
      AT(LONG, HEADS(2, 2, 64), .blocks = 3, .window = 70, .softcap = 4, .sinks = true),
      {{200, 80}, {3, 400}}},
-    {"attention prefill 3/1 of 256, alibi", AT(LONG, HEADS(3, 1, 256), .blocks = 2, .alibi = true), {{50, 100}, {1, 20}}},
+    {"attention prefill 3/1 of 256, alibi",
+     AT(LONG, HEADS(3, 1, 256), .blocks = 2, .alibi = true),
+     {{50, 100}, {1, 20}}},
     {"attention prefill 2/1 of 128, own rows",
      AT(LONG, HEADS(2, 1, 128), .blocks = 2, .own = true),
      {{70, 0}, {150, 0}}},
-    {"attention decode 8/2 of 64, skewed", AT(SPLIT, HEADS(8, 2, 64), .blocks = 7, .least = 1),
+    {"attention decode 8/2 of 64, skewed",
+     AT(SPLIT, HEADS(8, 2, 64), .blocks = 7, .least = 1),
      {{1, 0}, {1, 300}, {-1, 0}, {1, 63}, {1, 64}, {1, 31}, {1, 700}, {-1, 0}}},
-    {"attention decode 4/1 of 128, one sequence", AT(SPLIT, HEADS(4, 1, 128), .blocks = 6, .least = 2), {{1, 517}}},
-    {"attention decode 7/1 of 128, several rows", AT(SPLIT, HEADS(7, 1, 128), .blocks = 3), {{5, 131}, {1, 9}, {8, 250}}},
+    {"attention decode 4/1 of 128, one sequence",
+     AT(SPLIT, HEADS(4, 1, 128), .blocks = 6, .least = 2),
+     {{1, 517}}},
+    {"attention decode 7/1 of 128, several rows",
+     AT(SPLIT, HEADS(7, 1, 128), .blocks = 3),
+     {{5, 131}, {1, 9}, {8, 250}}},
     {"attention decode 8/1 of 64, window, sinks, cap",
      AT(SPLIT, HEADS(8, 1, 64), .blocks = 5, .least = 1, .window = 150, .sinks = true, .softcap = 3),
      {{1, 400}, {2, 90}, {1, 149}}},
     {"attention decode 2/2 of 80, alibi, whole",
      AT(SPLIT, HEADS(2, 2, 80), .blocks = 3, .least = 1, .alibi = true, .deterministic = true),
      {{1, 200}, {1, 90}, {3, 1}}},
-    {"attention decode 2/1 of 256, pages of 16", AT(SPLIT, HEADS(2, 1, 256), .blocks = 4, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}}},
-    {"attention decode 4/2 of 192, pages of 128", AT(SPLIT, HEADS(4, 2, 192), .blocks = 4, .page_tokens = 128), {{1, 120}, {2, 230}}},
+    {"attention decode 2/1 of 256, pages of 16",
+     AT(SPLIT, HEADS(2, 1, 256), .blocks = 4, .least = 1, .page_tokens = 16),
+     {{1, 120}, {1, 30}}},
+    {"attention decode 4/2 of 192, pages of 128",
+     AT(SPLIT, HEADS(4, 2, 192), .blocks = 4, .page_tokens = 128),
+     {{1, 120}, {2, 230}}},
     {"attention decode 3/1 of 16", AT(SPLIT, HEADS(3, 1, 16), .blocks = 2), {{1, 70}, {1, 0}}},
-    {"attention decode 8/2 of 128, e4m3 pages", AT(SPLIT, E4M3, HEADS(8, 2, 128), .blocks = 3), {{1, 260}, {1, 70}, {2, 129}}},
-    {"attention decode 3/1 of 80, e4m3 pages", AT(SPLIT, E4M3, HEADS(3, 1, 80), .blocks = 2, .window = 90), {{1, 260}, {1, 70}}},
-    {"attention decode 2/1 of 256, e4m3 pages", AT(SPLIT, E4M3, HEADS(2, 1, 256), .blocks = 2), {{1, 100}, {3, 70}}},
-    {"attention prefill 4/1 of 128, e4m3 pages", AT(LONG, E4M3, HEADS(4, 1, 128), .blocks = 2), {{37, 300}, {80, 0}}},
+    {"attention decode 8/2 of 128, e4m3 pages",
+     AT(SPLIT, E4M3, HEADS(8, 2, 128), .blocks = 3),
+     {{1, 260}, {1, 70}, {2, 129}}},
+    {"attention decode 3/1 of 80, e4m3 pages",
+     AT(SPLIT, E4M3, HEADS(3, 1, 80), .blocks = 2, .window = 90),
+     {{1, 260}, {1, 70}}},
+    {"attention decode 2/1 of 256, e4m3 pages",
+     AT(SPLIT, E4M3, HEADS(2, 1, 256), .blocks = 2),
+     {{1, 100}, {3, 70}}},
+    {"attention prefill 4/1 of 128, e4m3 pages",
+     AT(LONG, E4M3, HEADS(4, 1, 128), .blocks = 2),
+     {{37, 300}, {80, 0}}},
     {"attention 4/1 of 80, e4m3 pages", AT(E4M3, HEADS(4, 1, 80)), {{37, 60}, {1, 20}}},
     {"attention decode 8/2 of 128, eight warps",
      AT(SPLIT, HEADS(8, 2, 128), .blocks = 3, .warps = 8, .one_row = true, .stages = 2),
@@ -84,7 +104,9 @@ static const struct attention_case cases[] = {
     {"attention decode 8/2 of 64, up to 3 rows",
      AT(SPLIT, HEADS(8, 2, 64), .blocks = 4, .to_rows = 3),
      {{1, 260}, {9, 70}, {3, 129}, {4, 0}}},
-    {"attention 8/2 of 64, from 4 rows", AT(HEADS(8, 2, 64), .from_rows = 4), {{1, 260}, {9, 70}, {3, 129}, {4, 0}}},
+    {"attention 8/2 of 64, from 4 rows",
+     AT(HEADS(8, 2, 64), .from_rows = 4),
+     {{1, 260}, {9, 70}, {3, 129}, {4, 0}}},
     {"attention prefill 8/2 of 64, from 4 rows",
      AT(LONG, HEADS(8, 2, 64), .from_rows = 4, .blocks = 3),
      {{1, 260}, {9, 70}, {3, 129}, {4, 0}}},
@@ -103,7 +125,8 @@ struct data {
     size_t biases;
 };
 
-static int count(const struct attention_case *c, int rows, struct attention_shape *s, int32_t *first, int32_t *length)
+static int count(const struct attention_case *c, int rows, struct attention_shape *s, int32_t *first,
+                 int32_t *length)
 {
     int n = 0, all = 0;
     for (; n < MOST_SEQS && c->seqs[n][0]; n++) {
@@ -113,7 +136,7 @@ static int count(const struct attention_case *c, int rows, struct attention_shap
         all += r;
     }
     if (s->max_seqs) rows = 0; /* grows by nothing */
-    if (rows > all) { /* the last sequence grows */
+    if (rows > all) {          /* the last sequence grows */
         if (first) length[n - 1] += rows - all;
         all = rows;
     }
@@ -151,7 +174,8 @@ static void make(struct data *d)
     }
     d->stride = most + 1;
     d->table = malloc((size_t)(d->seqs * d->stride) * 4);
-    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim, s->heads.head_dim, s->kv_bytes);
+    d->layer_bytes = KV_ROWS_LAYER_BYTES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim,
+                                         s->heads.head_dim, s->kv_bytes);
     d->page_bytes = LAYERS * d->layer_bytes;
     d->pool_bytes = (size_t)(d->page_bytes * (pages + 1));
     d->pool = malloc(d->pool_bytes);
@@ -176,9 +200,10 @@ static void make(struct data *d)
             for (int part = 0; part < 2; part++)
                 for (int h = 0; h < s->heads.kv_heads; h++) {
                     int from = d->length[i] % s->page_tokens;
-                    char *tail = (char *)d->pool + *at * d->page_bytes + LAYER * d->layer_bytes +
-                                 (part ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
-                                 KV_ROWS_TOKEN(h, from, s->page_tokens, hd, s->kv_bytes);
+                    char *tail =
+                        (char *)d->pool + *at * d->page_bytes + LAYER * d->layer_bytes +
+                        (part ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
+                        KV_ROWS_TOKEN(h, from, s->page_tokens, hd, s->kv_bytes);
                     memset(tail, 0xff, (size_t)(s->page_tokens - from) * hd * (size_t)s->kv_bytes);
                 }
         }
@@ -197,15 +222,17 @@ static const void *vector(const struct data *d, int seq, int head, int token, bo
     const struct attention_shape *s = &d->s;
     size_t hd = (size_t)s->heads.head_dim;
     if (s->own)
-        return (value ? d->v : d->k) + ((size_t)(d->rows[seq] + token) * (size_t)s->heads.kv_heads + (size_t)head) * hd;
+        return (value ? d->v : d->k) +
+               ((size_t)(d->rows[seq] + token) * (size_t)s->heads.kv_heads + (size_t)head) * hd;
     int64_t page = d->table[seq * d->stride + token / s->page_tokens];
     if (page < 0) return NULL;
     return (const char *)d->pool + page * d->page_bytes + LAYER * d->layer_bytes +
-                              (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
-                              KV_ROWS_TOKEN(head, token % s->page_tokens, s->page_tokens, hd, s->kv_bytes);
+           (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, hd, s->kv_bytes) : 0) +
+           KV_ROWS_TOKEN(head, token % s->page_tokens, s->page_tokens, hd, s->kv_bytes);
 }
 
-/* One head of one row: the result, and the sum of the weights times |v| that bounds what rounding weights to bf16 does. */
+/* One head of one row: the result, and the sum of the weights times |v| that bounds what rounding weights to
+ * bf16 does. */
 static bool reference(const struct data *d, int seq, int row, int head, double *y, double *sum_abs)
 {
     const struct attention_shape *s = &d->s;
@@ -217,7 +244,8 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
     else if (s->window)
         lo = at - s->window + 1;
     lo = lo < 0 ? 0 : lo, hi = hi > length ? length : hi;
-    const uint16_t *q = d->q + ((size_t)(d->rows[seq] + row) * (size_t)s->heads.heads + (size_t)head) * (size_t)hd;
+    const uint16_t *q =
+        d->q + ((size_t)(d->rows[seq] + row) * (size_t)s->heads.heads + (size_t)head) * (size_t)hd;
     double *w = malloc(((size_t)length + 1) * 8), most = s->sinks ? (double)d->sinks[head] : -1e300, sum = 0;
     for (int t = lo; t < hi; t++) {
         const void *k = vector(d, seq, kv, t, false);
@@ -227,7 +255,8 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
         dot *= (double)s->scale;
         if (s->softcap > 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
         if (s->relative)
-            dot += (double)d->bias[(size_t)head * OP_RELATIVE_STRIDE((size_t)s->relative_reach) + (size_t)(s->relative_reach + t - at)];
+            dot += (double)d->bias[(size_t)head * OP_RELATIVE_STRIDE((size_t)s->relative_reach) +
+                                   (size_t)(s->relative_reach + t - at)];
         if (s->alibi) dot -= (double)d->slopes[head] * abs(t - at);
         w[t] = dot;
         most = dot > most ? dot : most;
@@ -253,7 +282,8 @@ static int check(const struct data *d, const char *name)
     for (int seq = 0; seq < d->seqs; seq++)
         for (int row = 0; row < d->rows[seq + 1] - d->rows[seq]; row++)
             for (int head = 0; head < d->s.heads.heads; head++) {
-                size_t at = ((size_t)(d->rows[seq] + row) * (size_t)d->s.heads.heads + (size_t)head) * (size_t)hd;
+                size_t at =
+                    ((size_t)(d->rows[seq] + row) * (size_t)d->s.heads.heads + (size_t)head) * (size_t)hd;
                 int n = d->rows[seq + 1] - d->rows[seq];
                 if (n < d->s.from_rows || (d->s.to_rows && n > d->s.to_rows)) { /* another launch's */
                     for (int i = 0; i < hd; i++) wrong += d->y[at + (size_t)i] != 0xffff;
@@ -263,7 +293,8 @@ static int check(const struct data *d, const char *name)
                     return fprintf(stderr, "%s: the case sees a freed page\n", name), 1;
                 for (int i = 0; i < hd; i++) {
                     double got = (double)bf16_to_f32(d->y[at + (size_t)i]);
-                    wrong += op_check_bf16(name, at + (size_t)i, d->y[at + (size_t)i], y[i], sum_abs[i] * 0x1p-8 + 2e-5);
+                    wrong += op_check_bf16(name, at + (size_t)i, d->y[at + (size_t)i], y[i],
+                                           sum_abs[i] * 0x1p-8 + 2e-5);
                     error += (got - y[i]) * (got - y[i]), norm += y[i] * y[i];
                 }
             }
@@ -277,8 +308,8 @@ const char *op_cases_attention_name(int i)
     return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
 }
 
-static enum rose_status plan_of(const struct attention_shape *s, const struct device_info *device, struct plan *out,
-                                struct rose_error *err)
+static enum rose_status plan_of(const struct attention_shape *s, const struct device_info *device,
+                                struct plan *out, struct rose_error *err)
 {
     if (s->tile == 1) { /* where there is no wgmma the kernel of all others is tried once more */
         struct attention_shape other = *s;
@@ -286,7 +317,8 @@ static enum rose_status plan_of(const struct attention_shape *s, const struct de
         return attention_cuda_wgmma_takes(s, device) ? attention_cuda_wgmma_plan(s, device, out, err)
                                                      : attention_cuda_plan(&other, device, out, err);
     }
-    return s->max_seqs ? attention_cuda_split_plan(s, device, out, err) : attention_cuda_plan(s, device, out, err);
+    return s->max_seqs ? attention_cuda_split_plan(s, device, out, err)
+                       : attention_cuda_plan(s, device, out, err);
 }
 
 bool op_cases_attention_plan(int i, const struct device_info *device, int rows, struct plan *out)
@@ -338,6 +370,7 @@ int op_cases_attention_run(int i, const struct op_io *io)
     io->read(io->context, d.y, p.y, d.all * 2);
     if (!wrong) wrong = check(&d, c->name);
     io->reset(io->context);
-    free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes), free(d.bias);
+    free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes),
+        free(d.bias);
     return wrong;
 }
