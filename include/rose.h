@@ -90,6 +90,7 @@ struct rose_engine_options {
     int step_tokens;        /* token budget of a step; 0: 512, on a GPU 8192 */
     const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU bf16), "f16", "f32", "bf16", "q8_0", "fp8" */
     size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
+    double memory_share;    /* without kv_bytes: of what the machine has left, the cache's part, above 0 to 1 (0: all); for several models */
     bool deterministic;     /* the same bits for a request alone and under any load */
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */

@@ -143,7 +143,7 @@ static enum rose_status open_all(struct rose_engine *e, const struct rose_engine
     const char *path;
     struct arena a;
     struct engine_options options = {.context = o->context, .max_sequences = o->max_sequences, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens,
-                                     .kv_bytes = o->kv_bytes, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
+                                     .kv_bytes = o->kv_bytes, .memory_share = o->memory_share, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
                                      .depth = e->device->device->info.kind == DEVICE_CPU ? 1 : 2};
     ROSE_TRY(kv_dtype(o->kv, e->device->device->info.kind, &options.kv, err));
     if (o->dummy_weights && o->tokenizer_only) return status_set(err, ROSE_INVALID, "dummy weights and no weights at once");

@@ -142,7 +142,10 @@ static enum rose_status open_models(struct rose_device *device, const char *cons
         if (n < o.alias.count) snprintf(names[n], sizeof names[n], "%s", o.alias.items[n]);
         else cli_model_name(words[i], names[n], sizeof names[n]);
         models[n] = (struct server_model){.name = names[n], .path = words[i]};
-        ROSE_TRY(open_model(device, words[i], options, &models[n].engine, err));
+        /* One memory for all: each takes its part of what is left. A repository counts as one here and divides its part likewise. */
+        struct rose_engine_options share = *options;
+        share.memory_share = 1.0 / (count - i);
+        ROSE_TRY(open_model(device, words[i], &share, &models[n].engine, err));
         ++*opened;
     }
     return ROSE_OK;

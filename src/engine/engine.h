@@ -28,6 +28,7 @@ struct engine_options {
     int32_t context, max_sequences, max_waiting, step_tokens, prefill_tokens, depth;
     enum dtype kv;
     size_t kv_bytes;
+    double memory_share; /* rose_engine_options */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
 };

@@ -59,6 +59,7 @@ enum rose_status engine_plan(const struct model_config *c, const struct device_i
     size_t history = (size_t)o->max_sequences * ((size_t)o->context + 1) * 4;
     size_t spoken = weights_bytes + (cuda ? o->reserve_bytes + history : 0);
     size_t available = info->memory_free > spoken ? (size_t)((double)(info->memory_free - spoken) * (cuda ? 0.95 : 0.9)) : 0;
+    if (o->memory_share > 0 && o->memory_share < 1) available = (size_t)((double)available * o->memory_share);
     size_t limit = o->kv_bytes ? o->kv_bytes : available;
     size_t blocks = limit / block_bytes;
     size_t full = ((size_t)o->context + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS, all = full * (size_t)o->max_sequences;

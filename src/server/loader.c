@@ -89,6 +89,7 @@ static enum rose_status start(struct models *m, struct model *model, struct rose
         j->options = *m->options->engine;
         j->options.model = j->path;
         j->options.progress = NULL;
+        j->options.memory_share = 0.5; /* another one may come */
     }
     int failed = pthread_create(&j->thread, NULL, thread_main, j);
     if (failed) {
@@ -228,11 +229,12 @@ enum rose_status loader_load(struct models *m, struct model *model, struct model
     return ROSE_OK;
 }
 
-enum rose_status loader_load_now(struct models *m, struct model *model, struct rose_error *err)
+enum rose_status loader_load_now(struct models *m, struct model *model, double share, struct rose_error *err)
 {
     struct rose_engine *engine;
     struct rose_engine_options o = *m->options->engine;
     o.model = model->path;
+    o.memory_share = share;
     enum rose_status s = may_load(m, model, err);
     if (s == ROSE_OK) s = rose_engine_open(m->options->rose_device, &o, &engine, err);
     if (s == ROSE_OK && (s = model_attach(m, model, engine, err)) != ROSE_OK) rose_engine_close(engine);

@@ -26,8 +26,8 @@ void loader_wake(struct models *m);
 
 /* Begin to load it; wait may be NULL. A version that is up is left; when this one is ready, other ready versions of its name are unloaded. */
 enum rose_status loader_load(struct models *m, struct model *model, struct model_wait *wait, struct rose_error *err);
-/* The same on this thread, for the start. */
-enum rose_status loader_load_now(struct models *m, struct model *model, struct rose_error *err);
+/* The same on this thread, for the start; its cache may take so much of the memory that is left. */
+enum rose_status loader_load_now(struct models *m, struct model *model, double share, struct rose_error *err);
 /* It takes no more requests; its engine is closed when those under way have ended. */
 enum rose_status loader_unload(struct models *m, struct model *model, struct rose_error *err);
 void loader_forget(struct model *model, struct model_wait *wait);

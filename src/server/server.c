@@ -155,10 +155,13 @@ static enum rose_status load_repositories(struct server *s, struct rose_error *e
     struct models *m = &s->models;
     int ready = m->count;
     for (int i = 0; i < o->repositories_count; i++) ROSE_TRY(repository_scan(m, o->repositories[i], err));
+    int left = 0;
+    for (int i = 0; i < m->count; i++) left += m->models[i].repository != NULL;
     for (int i = 0; i < m->count; i++) {
         struct model *model = &m->models[i];
+        if (model->repository) left--;
         if (!model->repository || models_lookup(m, str_of(model->name), 0) != model) continue;
-        enum rose_status loaded = loader_load_now(m, model, err);
+        enum rose_status loaded = loader_load_now(m, model, 1.0 / (left + 1), err);
         if (loaded == ROSE_OK) ready++;
         else log_line(o, "error", "%s was not loaded: %s", model->name, err->message);
         if (loaded != ROSE_OK && o->repositories_count && !ready && i + 1 == m->count) return status_wrap(err, loaded, "no model could be loaded");
