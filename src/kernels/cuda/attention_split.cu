@@ -335,8 +335,10 @@ DEVICE void split_scores(const unsigned char *ks, const uint32_t q[HD / 16][4], 
     const uint32_t lane = lane_id();
     const unsigned char *at = E4M3 ? ks + lane / 4 * ROW_BYTES + lane % 4 * 4
                                    : ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
+    /* Two chains of products for each result: a step waits for the length of the longest. */
+    float part[2][2][4];
     UNROLL for (int n = 0; n < 2; n++)
-        UNROLL for (int e = 0; e < 4; e++) s[n][e] = 0;
+        UNROLL for (int e = 0; e < 4; e++) part[0][n][e] = part[1][n][e] = 0;
     UNROLL for (int k = 0; k < HD / 16; k++)
     {
         uint32_t b[4];
@@ -350,14 +352,16 @@ DEVICE void split_scores(const unsigned char *ks, const uint32_t q[HD / 16][4], 
             {
                 uint32_t x = ld4(at + n * 8 * ROW_BYTES + k * 16);
                 b[2 * n] = e4m3x2_to_f16x2((uint16_t)x).bits, b[2 * n + 1] = e4m3x2_to_f16x2((uint16_t)(x >> 16)).bits;
-                mma_f16(s[n], a.v, b + 2 * n);
+                mma_f16(part[k % 2][n], a.v, b + 2 * n);
             }
         } else {
             ldmatrix_x4(b, at + k * 32);
-            mma_bf16(s[0], a.v, b);
-            mma_bf16(s[1], a.v, b + 2);
+            mma_bf16(part[k % 2][0], a.v, b);
+            mma_bf16(part[k % 2][1], a.v, b + 2);
         }
     }
+    UNROLL for (int n = 0; n < 2; n++)
+        UNROLL for (int e = 0; e < 4; e++) s[n][e] = part[0][n][e] + part[1][n][e];
 }
 
 /* o += weights v, 16 tokens whose values begin at vs. */
