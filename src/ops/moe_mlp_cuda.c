@@ -454,12 +454,13 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
     struct moe_few_params p = {.route_bias = op->route->selection_bias,
                                .weight = {m.weight[0], m.weight[1]},
                                .bias = {m.bias[0], m.bias[1]},
-                               .next = next.weight[0],
+                               .next = down ? op->next : next.weight[0],
                                .logits_stride = op->route->logits.stride,
                                .x_stride = down ? s->ffn : op->x.stride,
                                .y_stride = down ? op->y.stride : s->ffn,
                                .weight_stride = m.stride,
                                .next_stride = next.stride};
+    if (down) p.next_stride = (int64_t)ROSE_MIN(op->next_bytes, program->device->info.l2_bytes / 2) / 16 * 16;
     struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
     value_use(&l, &op->route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));

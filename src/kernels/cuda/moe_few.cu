@@ -17,7 +17,8 @@
  *
  * Each block chooses all tokens' experts for itself, a warp a token: cheaper than a launch that tells it. The second product
  * depends on the first for its x only: logits are older, so its producer starts before grid_dependency_wait, and the first's
- * producer, when it has nothing left to copy, brings the second's weights into L2.
+ * producer, when it has nothing left to copy, brings the second's weights into L2; the second's does the same with what the
+ * program reads next.
  *
  * Constants: EXPERTS TOP_K N K GATED ACT EXPERT_BIAS MAX_TOKENS CHUNK STAGES ACCUMULATE ALPHA NEXT (bytes of an expert's matrix
  * of the product that follows) NEXT_EXPERTS (of how many that is fetched); those of moe_router.cuh. */
@@ -121,6 +122,11 @@ DEVICE void produce(const struct moe_few_params *p, const struct lists *l, unsig
         const uint32_t share = ceil_div_u32(NEXT, grid_dim_x() * 16) * 16, from = block_x() * share;
         if (lane < min_u32(l->n, NEXT_EXPERTS) && from < NEXT)
             bulk_prefetch_l2((const char *)p->next + (uint64_t)l->expert[lane] * p->next_stride * 2 + from, min_u32(NEXT - from, share));
+    }
+    if (!GATED && p->next) {
+        const uint32_t bytes = (uint32_t)p->next_stride, pieces = grid_dim_x() * WARP, share = ceil_div_u32(bytes, pieces * 16) * 16,
+                       from = (block_x() * WARP + lane) * share;
+        if (from < bytes) bulk_prefetch_l2((const char *)p->next + from, min_u32(bytes - from, share));
     }
 }
 
