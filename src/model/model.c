@@ -301,6 +301,7 @@ static bool map_packed(struct loader *l, size_t total)
     for (size_t i = 0, at = 0; i < l->count && same; at += l->items[i++].bytes) {
         struct loader_item *it = &l->items[i];
         same = op_weight_adopt(m->device, &it->source, map + at, (size_t)hash_mix(i, (uint64_t)time(NULL)), it->target);
+        if (same && it->release) weights_release(it->weights, it->release); /* the samples' pages */
     }
     if (same) {
         m->packed = map;
