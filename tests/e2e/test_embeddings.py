@@ -4,6 +4,7 @@ import atexit
 import base64
 import json
 import math
+import os
 import shutil
 import struct
 import tempfile
@@ -83,6 +84,16 @@ def the_official_client():
     ids = [server().post("/tokenize", {"model": MINI, "prompt": t})[2]["tokens"] for t in TEXTS]
     close([x.embedding for x in c.embeddings.create(model=MINI, input=ids).data], e)
     close(c.embeddings.create(model=MINI, input=ids[0]).data[0].embedding, e[0])
+
+
+@test
+def the_same_as_sentence_transformers():
+    golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
+    texts = json.load(open(f"{golden}/minilm_texts.json"))
+    want = np.frombuffer(open(f"{golden}/minilm.f16", "rb").read(), "<f2").reshape(len(texts), 384).astype(np.float64)
+    got = np.array(embed(texts, truncate_prompt_tokens=-1))
+    cosine = (got * want).sum(axis=1) / np.linalg.norm(got, axis=1) / np.linalg.norm(want, axis=1)
+    check(cosine.min() > 0.9999, cosine.min())
 
 
 @test
