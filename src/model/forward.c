@@ -183,11 +183,6 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     struct op_moe_mlp mlp = {.layer = i, .route = &route, .experts = c->experts, .top_k = c->experts_used, .gate = l->experts[0], .up = l->experts[1], .down = l->experts[2],
                              .activation = c->activation, .ids = ids, .weights = weights, .x = x, .y = out, .accumulate = residual,
                              .alpha = residual ? c->residual_scale : 1, .deterministic = r->forward->deterministic};
-    if (i + 1 < c->layers) { /* the first product of the next layer */
-        const struct op_weight *q = &r->model->layers[i + 1].weight[SLOT_Q], *v = &r->model->layers[i + 1].weight[SLOT_V];
-        mlp.next = q->data;
-        mlp.next_bytes = (uintptr_t)v->data > (uintptr_t)q->data ? (size_t)((uintptr_t)v->data - (uintptr_t)q->data) + v->bytes : q->bytes;
-    }
     ROSE_TRY(op_moe_mlp(r->program, &mlp, r->err));
     if (c->shared_intermediate) ROSE_TRY(shared_expert(r, i, x, out));
     return after(r, i, SLOT_POST_FFN_NORM, out);

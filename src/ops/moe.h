@@ -33,9 +33,6 @@ struct op_moe_mlp {
     bool accumulate;
     float alpha;
     bool deterministic;
-    /* Weights that the program reads soon after, and their bytes: few tokens on CUDA bring them into L2 meanwhile. */
-    const void *next;
-    size_t next_bytes;
 };
 enum rose_status op_moe_mlp(struct program *program, const struct op_moe_mlp *op, struct rose_error *err);
 

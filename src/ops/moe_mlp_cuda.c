@@ -8,7 +8,7 @@
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
-enum { ONE_BLOCK_TOKENS = 8, PLACE_TOKENS = 256, FEW_TOKENS = 16, FEW_PICKS = 256, WGMMA_COLS = 256 };
+enum { ONE_BLOCK_TOKENS = 8, PLACE_TOKENS = 256, FEW_TOKENS = 8, FEW_PICKS = 256, WGMMA_COLS = 256 };
 
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
@@ -94,20 +94,20 @@ static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down
     plan_int(out, "EXPERT_BIAS", down ? s->down_bias : s->gate_bias);
 }
 
-/* One kernel serves a class of steps: those of one, of at most 4 and of at most 16 tokens. A stage has 16 rows of all k, or of as
- * large a part as lets three fit. */
+/* One kernel serves a class of steps: those of one, of at most 4 and of at most 8 tokens. A stage has 16 rows of all k, or of as
+ * large a part as lets three fit (the first product, whose units are large: four). */
 static void plan_few(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
 {
-    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : 16,
-            passes = (most + 7) / 8, chunk, pieces = 1, stage;
-    int fixed = (down ? 8 * most * 64 : 2 * 8 * passes * 512) + most * s->top_k * 28 + 1024, room = shared_of(d, true) - fixed;
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : 8, chunk, pieces = 1, stage;
+    /* A block of the first takes more than half of an SM, so that each SM has one; the rest is the second's, which fills its
+     * stages while the first still runs. A block has 1 KB beside what it asks for. */
+    int unit = shared_of(d, false), first = unit * 5 / 8, budget = ROSE_MIN(down ? unit - first : first, shared_of(d, true)) - 1024,
+        fixed = (down ? 8 * most * 64 : 2 * 8 * 512) + most * s->top_k * 28 + 9 * s->top_k * 16 + 512, room = budget - fixed, least = down ? 3 : 4;
     do {
         chunk = ((k + pieces - 1) / pieces + 31) / 32 * 32;
-        stage = 16 * (chunk * 2 + 64);
+        stage = 16 * chunk * 2;
         pieces++;
-    } while (stage * 3 > room && chunk > 256);
-    /* What L2 takes beside all else of the weights that follow. */
-    int64_t next = (int64_t)s->hidden * s->ffn * 2;
+    } while (stage * least > room && chunk > 128);
     *out = (struct plan){.kernel = "moe_few", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
     constants(out, s, down);
     plan_int(out, "MAX_TOKENS", most);
@@ -115,12 +115,12 @@ static void plan_few(const struct moe_mlp_shape *s, bool down, const struct devi
     plan_int(out, "STAGES", ROSE_MAX(2, ROSE_MIN(room / stage, 16)));
     plan_int(out, "ACCUMULATE", down && s->accumulate);
     plan_f32(out, "ALPHA", down && s->alpha != 0 ? s->alpha : 1.0f);
-    plan_int(out, "NEXT", down ? 0 : next);
-    plan_int(out, "NEXT_EXPERTS", down ? 0 : ROSE_MIN((int64_t)d->l2_bytes / 2 / next, 32));
     choice_constants(out, s->route, 1);
     out->times = down ? (n + 15) / 16 : d->units;
     out->block = 9 * 32;
     out->shared_bytes = (uint32_t)(plan_get(out, "STAGES") * stage);
+    /* A first that needs less takes it all the same. */
+    if (!down && (int)out->shared_bytes < unit / 2) out->shared_bytes = (uint32_t)ROSE_MIN(unit / 2, room);
 }
 
 static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
@@ -447,20 +447,16 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
                                    struct rose_error *err)
 {
     struct plan plan;
-    struct matrices m, next;
+    struct matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
-    ROSE_TRY(find_matrices(program, op, s, true, &next, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
     struct moe_few_params p = {.route_bias = op->route->selection_bias,
                                .weight = {m.weight[0], m.weight[1]},
                                .bias = {m.bias[0], m.bias[1]},
-                               .next = down ? op->next : next.weight[0],
                                .logits_stride = op->route->logits.stride,
                                .x_stride = down ? s->ffn : op->x.stride,
                                .y_stride = down ? op->y.stride : s->ffn,
-                               .weight_stride = m.stride,
-                               .next_stride = next.stride};
-    if (down) p.next_stride = (int64_t)ROSE_MIN(op->next_bytes, program->device->info.l2_bytes / 2) / 16 * 16;
+                               .weight_stride = m.stride};
     struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
     value_use(&l, &op->route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));

@@ -1,7 +1,7 @@
 /* Mixture of experts on CUDA: what op_moe_route and op_moe_mlp record there.
  *
- *     1 to 16       moe_few chooses, gate, up, activation | moe_few chooses, down, weighted sum     (op_moe_mlp.route; sm_90 on)
- *     more          moe_pick | moe_place (up to 8: moe_place alone; over 256: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
+ *     1 to 8        moe_few chooses, gate, up, activation | moe_few chooses, down, weighted sum     (op_moe_mlp.route; sm_90 on)
+ *     more          moe_pick | moe_place (fewest: moe_place alone; over 256: moe_route | moe_spread) | moe_group (Hopper, many: moe_wgmma) gate, up, activation | the same, down | moe_combine
  *
  * op_moe_mlp takes counts, offsets and places from the op_moe_route of the same program that wrote its ids. */
 #ifndef ROSE_OPS_MOE_MLP_CUDA_H

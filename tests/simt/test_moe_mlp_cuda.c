@@ -128,8 +128,8 @@ static void run(const struct test *c)
     const void *weight = simt_constant("down", data.weights * 2, data.weight[2]), *bias = simt_constant("down bias", e * h * 4, data.bias[2]);
     if (form.kernel == MOE_MLP_FEW) {
         struct moe_few_params f = {.logits = pick.logits, .logits_stride = s.experts, .ids = pick.ids, .chosen = pick.weights, .x = g.x,
-                                   .weight = {g.weight[0], g.weight[1]}, .bias = {g.bias[0], g.bias[1]}, .next = weight, .y = g.y, .x_stride = s.hidden,
-                                   .y_stride = c->ffn, .weight_stride = g.weight_stride, .next_stride = g.weight_stride, .tokens = (uint32_t)s.tokens};
+                                   .weight = {g.weight[0], g.weight[1]}, .bias = {g.bias[0], g.bias[1]}, .y = g.y, .x_stride = s.hidden,
+                                   .y_stride = c->ffn, .weight_stride = g.weight_stride, .tokens = (uint32_t)s.tokens};
         if (!test_failures_) launch(&up, &d, &f, 3);
         f.x = g.y, f.y = y, f.x_stride = c->ffn, f.y_stride = s.hidden, f.weight[0] = weight, f.bias[0] = bias;
         if (!test_failures_) launch(&down, &d, &f, 4);
@@ -160,15 +160,15 @@ static void run(const struct test *c)
     moe_mlp_drop(&data);
 }
 
-/* One product after the other for few tokens: tails in k and n, k in pieces, more than eight tokens of an expert. */
+/* One product after the other for few tokens: tails in k and n, k in pieces, one expert for all. */
 TEST(few)
 {
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true}, .ffn = 104, .act = OP_ACT_SILU});
     run(&(struct test){.arch = "sm_90a", .route = {.tokens = 1, .experts = 40, .top_k = 8, .hidden = 1160, .score = OP_MOE_SIGMOID, .scale = 2.5f}, .ffn = 328, .act = OP_ACT_RELU2,
                        .gate_bias = true, .down_bias = true});
-    run(&(struct test){.arch = "sm_120a", .route = {.tokens = 11, .experts = 5, .top_k = 1, .hidden = 2056, .accumulate = true, .alpha = 0.5f}, .ffn = 72, .act = OP_ACT_GELU_ERF,
-                       .max_tokens = 13, .skew = MOE_ONE, .down_bias = true});
-    run(&(struct test){.arch = "sm_100a", .route = {.tokens = 16, .experts = 24, .top_k = 5, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER}, .ffn = 40, .act = OP_ACT_GELU_TANH,
+    run(&(struct test){.arch = "sm_120a", .route = {.tokens = 7, .experts = 5, .top_k = 1, .hidden = 2056, .accumulate = true, .alpha = 0.5f}, .ffn = 72, .act = OP_ACT_GELU_ERF,
+                       .max_tokens = 8, .skew = MOE_ONE, .down_bias = true});
+    run(&(struct test){.arch = "sm_100a", .route = {.tokens = 8, .experts = 24, .top_k = 5, .hidden = 64, .score = OP_MOE_SOFTMAX_AFTER}, .ffn = 40, .act = OP_ACT_GELU_TANH,
                        .skew = MOE_SKEWED});
 }
 /* Tiles of 16 places. */
@@ -239,14 +239,14 @@ TEST(compiles)
         for (int i = 0; i < 7; i++) {
             struct device_info d = device_of(arches[a], 132);
             d.shared_per_block = per_block[a], d.shared_per_unit = per_unit[a];
-            int tokens = (int[]){1, 16, 64, 128, 256, 640, 8192}[i];
+            int tokens = (int[]){1, 8, 64, 128, 256, 640, 8192}[i];
             if (a != 2 && i != (int[]){0, 2, 0, 1, 1}[a] && i != 6 - a) continue;
             struct moe_cuda_shape r = {.tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true, .accumulate = true};
             struct moe_mlp_shape m = {.tokens = tokens, .max_tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .ffn = 768, .activation = OP_ACT_SILU};
             if (i >= 3 && a != 2) r.experts = m.experts = 32, r.top_k = m.top_k = 4, r.hidden = m.hidden = m.ffn = 2880, m.gate_bias = m.down_bias = true;
             struct moe_mlp_route route;
             struct plan up, down;
-            if (tokens <= 16) m.route = &r;
+            if (tokens <= 8) m.route = &r;
             r.pad = moe_mlp_cuda_form(&m, &d).tile;
             CHECK_OK(moe_mlp_cuda_plan_route(&r, &d, &route, &err), err);
             CHECK_OK(moe_mlp_cuda_plan(&m, false, &d, &up, &err), err);

@@ -10,18 +10,16 @@
  * Warp 8 is the producer: 16 rows of CHUNK k a stage, a lane a row. Warps 0 to 7 share a stage's k, in steps of 32:
  * lane (q = lane / 4, c = lane % 4) takes 16 bytes of k c * 8 .. of rows q and q + 8 and of token q; that mma numbers k
  * otherwise does not matter as long as both operands agree: registers 0, 1 of the 16 bytes make the first k16 step, 2, 3 the
- * second. Rows lie 64 bytes further apart than they are long: two rows of four lanes meet all banks once.
+ * second.
  *
  *     GATED   the warps' sums of a unit are added up by one of them (of the next unit, by the next), two units in turn
  *     else    a warp keeps its sums [token][row] over all units: all that follows is linear
  *
- * Each block chooses all tokens' experts for itself, a warp a token: cheaper than a launch that tells it. The second product
- * depends on the first for its x only: logits are older, so its producer starts before grid_dependency_wait, and the first's
- * producer, when it has nothing left to copy, brings the second's weights into L2; the second's does the same with what the
- * program reads next.
+ * Each block chooses all tokens' experts for itself, a warp a token (of one token: each warp): cheaper than a launch that tells
+ * it. The second product depends on the first for its x only: logits are older, so its producer starts before
+ * grid_dependency_wait. Plans leave it the room beside a block of the first, of which two do not fit an SM.
  *
- * Constants: EXPERTS TOP_K N K GATED ACT EXPERT_BIAS MAX_TOKENS CHUNK STAGES ACCUMULATE ALPHA NEXT (bytes of an expert's matrix
- * of the product that follows) NEXT_EXPERTS (of how many that is fetched); those of moe_router.cuh. */
+ * Constants: EXPERTS TOP_K N K GATED ACT EXPERT_BIAS MAX_TOKENS CHUNK STAGES ACCUMULATE ALPHA; those of moe_router.cuh. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/tma.cuh"
@@ -33,7 +31,7 @@
 #define WARPS 8
 #define CONSUMERS (WARPS * WARP)
 #define THREADS (CONSUMERS + WARP)
-#define ROW_BYTES (CHUNK * 2 + 64)
+#define ROW_BYTES (CHUNK * 2)
 #define STAGE_BYTES (16 * ROW_BYTES)
 #define CHUNKS ((K + CHUNK - 1) / CHUNK)
 #define STEPS ((CHUNK / 32 + WARPS - 1) / WARPS) /* of a warp in a chunk */
@@ -50,6 +48,21 @@ struct lists {
     uint32_t n;
 };
 
+#if MAX_TOKENS == 1
+/* One token: its choices are the places. Each warp for itself, l in memory of its own. */
+DEVICE void lists_choose_one(const struct moe_few_params *p, struct lists *l)
+{
+    const uint32_t lane = lane_id();
+    int32_t id;
+    float weight;
+    moe_route_token((const float *)p->logits, (const float *)p->route_bias, &id, &weight);
+    l->n = popcount_u32(warp_ballot(FULL_WARP, lane < TOP_K && id >= 0)); /* what NaN left out comes last */
+    if (lane < l->n) l->expert[lane] = (uint32_t)id, l->source[lane] = lane, l->weight[lane] = weight;
+    if (lane <= l->n) l->begin[lane] = lane;
+    if (GATED && block_x() == 0 && warp_id() == 0 && lane < TOP_K) ((int32_t *)p->ids)[lane] = id, ((float *)p->chosen)[lane] = weight;
+    warp_sync(FULL_WARP);
+}
+#else
 /* All threads. ids, raw: [MAX_PICKS]; at: the expert of a place; n: two words. */
 DEVICE void lists_choose(const struct moe_few_params *p, struct lists *l, int32_t *ids, float *raw, uint32_t *at, uint32_t *n)
 {
@@ -90,7 +103,10 @@ DEVICE void lists_choose(const struct moe_few_params *p, struct lists *l, int32_
     }
     block_sync();
     l->n = n[0];
+    if (GATED && block_x() == 0)
+        for (uint32_t j = thread_x(); j < picks; j += THREADS) ((int32_t *)p->ids)[j] = ids[j], ((float *)p->chosen)[j] = raw[j];
 }
+#endif
 
 DEVICE uint32_t chunk_length(uint32_t chunk)
 {
@@ -116,17 +132,6 @@ DEVICE void produce(const struct moe_few_params *p, const struct lists *l, unsig
             if (lane < 16) bulk_load(stages + stage * STAGE_BYTES + lane * ROW_BYTES, w + c * CHUNK, bytes, &full[stage], l2_evict_first());
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
-    }
-    if (GATED && NEXT_EXPERTS > 0) {
-        /* This block's share of each expert's next matrix. */
-        const uint32_t share = ceil_div_u32(NEXT, grid_dim_x() * 16) * 16, from = block_x() * share;
-        if (lane < min_u32(l->n, NEXT_EXPERTS) && from < NEXT)
-            bulk_prefetch_l2((const char *)p->next + (uint64_t)l->expert[lane] * p->next_stride * 2 + from, min_u32(NEXT - from, share));
-    }
-    if (!GATED && p->next) {
-        const uint32_t bytes = (uint32_t)p->next_stride, pieces = grid_dim_x() * WARP, share = ceil_div_u32(bytes, pieces * 16) * 16,
-                       from = (block_x() * WARP + lane) * share;
-        if (from < bytes) bulk_prefetch_l2((const char *)p->next + from, min_u32(bytes - from, share));
     }
 }
 
@@ -278,6 +283,13 @@ KERNEL(moe_few, struct moe_few_params, p, THREADS, 1)
     SHARED(mbarrier, full, STAGES);
     SHARED(mbarrier, empty, STAGES);
     SHARED(f32x4, part, GATED ? 2 * WARPS * PASSES * WARP : WARPS * MAX_TOKENS * 4);
+#if MAX_TOKENS == 1
+    SHARED2(uint32_t, expert, WARPS + 1, TOP_K);
+    SHARED2(uint32_t, begin, WARPS + 1, TOP_K + 1);
+    SHARED2(uint32_t, source, WARPS + 1, TOP_K);
+    SHARED2(float, weight, WARPS + 1, TOP_K);
+    struct lists lists = {expert[warp_id()], begin[warp_id()], source[warp_id()], weight[warp_id()], 0};
+#else
     SHARED(uint32_t, expert, MAX_ACTIVE);
     SHARED(uint32_t, begin, MAX_ACTIVE + 1);
     SHARED(uint32_t, source, MAX_PICKS);
@@ -287,6 +299,7 @@ KERNEL(moe_few, struct moe_few_params, p, THREADS, 1)
     SHARED(float, raw, MAX_PICKS);
     SHARED(uint32_t, at_place, MAX_PICKS);
     struct lists lists = {expert, begin, source, weight, 0};
+#endif
     unsigned char *stages = dynamic_shared();
     float *sum = (float *)part;
     if (thread_x() == 0) {
@@ -295,18 +308,21 @@ KERNEL(moe_few, struct moe_few_params, p, THREADS, 1)
     }
     if (!GATED)
         for (uint32_t i = thread_x(); i < WARPS * MAX_TOKENS * 16; i += THREADS) sum[i] = 0.0f;
+    block_sync();
     if (GATED) {
         grid_dependency_wait();
         grid_dependency_launch();
     }
+#if MAX_TOKENS == 1
+    lists_choose_one(&p, &lists);
+#else
     lists_choose(&p, &lists, ids, raw, at_place, count);
+#endif
     const uint32_t units = lists.n * (GATED ? TILES : 1), first = GATED ? block_x() : 0, step = GATED ? grid_dim_x() : 1;
     if (warp_id() == WARPS) {
         produce(&p, &lists, stages, full, empty, units, first, step);
         if (GATED) return;
     } else {
-        if (GATED && block_x() == 0)
-            for (uint32_t i = thread_x(); i < p.tokens * TOP_K; i += CONSUMERS) ((int32_t *)p.ids)[i] = ids[i], ((float *)p.chosen)[i] = raw[i];
         if (!GATED) {
             grid_dependency_wait();
             grid_dependency_launch();

@@ -13,8 +13,6 @@
  *     empty[s]    one of each consumer warp
  *     next[i]     number of the block's i-th tile (i % SLOTS), found by the producer while it copies the one before. SLOTS are more
  *                 than the tiles that STAGES steps can lie in, so that no slot is written before all have read it
- *     SKEW        the second consumer begins so many steps after the first, and stays behind: one multiplies at the full rate
- *                 while the other finishes its tile
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
  *
  * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES. */
@@ -35,7 +33,6 @@
 #define PASSES (ROWS / 16) /* rows a producer thread copies */
 #define LAG 1
 #define SLOTS 8
-#define SKEW (CONSUMERS == 2 ? STEPS < 2 ? STEPS : 2 : 0)
 #define RESULT_BYTES (16 * 128 * 2) /* of a warp: 128 columns at a time */
 /* A consumer gives a stage back when it has begun the next. */
 STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2 && STAGES < SLOTS - 1, "shapes do not fit");
@@ -199,9 +196,7 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
 {
     float d[128];
     uint32_t stage = 0, phase = 0;
-    bool ahead = SKEW > 0 && g == 0; /* has not let the other begin */
     const uint32_t w = warp_id() % 4;
-    if (SKEW > 0 && g == 1 && block_x() < tiles) barrier_sync(2, 256);
     const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
     UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
@@ -227,10 +222,6 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             wgmma_commit();
             wgmma_wait(1);
             if (s > 0 && lane_id() == 0) mbarrier_arrive(&empty[before]);
-            if (ahead && s + 1 == SKEW) {
-                barrier_arrive(2, 256);
-                ahead = false;
-            }
             before = stage;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }

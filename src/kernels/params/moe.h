@@ -81,11 +81,9 @@ struct moe_few_params {
     const void *x;          /* bf16 GATED ? [T, K] : [places, K] */
     const void *weight[2];  /* bf16 [EXPERTS, N, K] */
     const void *bias[2];    /* f32 [EXPERTS, N], unused when EXPERT_BIAS = 0 */
-    const void *next;       /* GATED: the matrices of the product that follows; else what is read after that, or NULL */
     void *y;                /* bf16 GATED ? [places, N] : [T, N] */
     int64_t logits_stride, x_stride, y_stride; /* elements; the last two multiples of 8 */
     int64_t weight_stride;                     /* elements from expert to expert, a multiple of 8 */
-    int64_t next_stride;                       /* of next, the same; else its bytes, a multiple of 16 */
     uint32_t tokens;
 };
 
