@@ -202,7 +202,7 @@ static bool take_head(struct run *r, struct connection *c)
     sscanf(c->in.p, "HTTP/%*d.%*d %d", &r->report->results[c->index].status);
     struct str head = {c->in.p, (size_t)end + 2};
     c->chunked = str_find(head, STR("chunked\r\n"), 0) >= 0;
-    int64_t length = number_after(head, STR("Content-Length: "));
+    int64_t length = number_after(head, STR("\r\nContent-Length: ")); /* not KServe's Inference-Header-Content-Length */
     c->length = length > 0 ? (size_t)length : 0;
     memmove(c->in.p, c->in.p + end + 4, c->in.n - (size_t)end - 4);
     c->in.n -= (size_t)end + 4;
