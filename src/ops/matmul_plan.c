@@ -160,12 +160,13 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
 
 /* ---- gemv_wgmma ---- */
 
-/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory, blocks a cluster (0: runs of units). Within
- * 112 KB the next launch's block fits beside this one and fills its ring meanwhile. */
+/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory, blocks a cluster (0: runs of units). More than
+ * half of an SM's shared memory, so that no SM gets two blocks of a launch and another none: with dependent launches the blocks
+ * are placed while predecessors still hold some SMs, and what then runs twice on one SM takes twice as long. */
 static const struct stream {
     int mg, kb, budget, cluster;
-} streams[] = {{1, 2, 112, 0}, {1, 2, 112, 1}, {1, 2, 112, 2}, {1, 2, 112, 4}, {1, 2, 112, 8}, {2, 1, 112, 0}, {2, 1, 112, 1}, {2, 1, 112, 2},
-               {2, 1, 112, 4}, {1, 4, 112, 0}, {1, 1, 112, 0}, {1, 2, 208, 0}, {2, 2, 208, 0}, {2, 2, 208, 2}};
+} streams[] = {{1, 2, 208, 0}, {1, 2, 208, 1}, {1, 2, 208, 2}, {1, 2, 208, 4}, {1, 2, 208, 8},
+               {2, 1, 208, 0}, {2, 1, 208, 1}, {2, 1, 208, 2}, {1, 2, 112, 0}};
 _Static_assert(sizeof streams / sizeof *streams == MATMUL_PLAN_STREAMS, "as the header says");
 enum { STREAMS = MATMUL_PLAN_STREAMS, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
 
@@ -188,21 +189,28 @@ static int64_t stream_blocks(const struct device_info *d, const struct stream *t
     return ROSE_MIN(d->units, ceil_div(tiles_count * chunks, 2));
 }
 
-/* The variant that should take the least time: the busiest block's bytes at an SM's rate, and what a merge between blocks adds. */
+/* Columns of the accumulators: few kernels serve all numbers of rows. */
+static int stream_columns(int64_t rows)
+{
+    int n = 8;
+    while (n < rows && n < STREAM_MOST) n *= 2;
+    return n;
+}
+
+/* The variant that should take the least time, in a model of an H200: memory gives 0.91 of its rate, one SM takes 63 bytes a ns (44
+ * with 32 columns), sums that meet in memory cost 0.9 us. Clusters cost 1.4 us each time they gather and are not chosen. */
 static int choose_stream(const struct matmul_shape *s, const struct device_info *d)
 {
-    double best = 1e30, rate = (d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.93;
-    int choice = 0;
+    double best = 1e30, rate = (d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.91e-6; /* bytes a us */
+    int choice = 0, mg = s->rows > 32 ? 2 : 1;
+    double one = 1e3 / (0.0133 + 0.0003 * stream_columns(s->rows));
     for (int i = 0; i < STREAMS; i++) {
         const struct stream *t = &streams[i];
-        if (t->mg != 1 || t->kb != 2 || t->budget != 112 || t->cluster) continue;
-        int rows = 64 * t->mg;
-        int64_t count = tiles_of(s, rows / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
-        int64_t most = t->cluster ? ceil_div(count, blocks / t->cluster) * ceil_div(chunks, t->cluster) : ceil_div(count * chunks, blocks);
-        double unit = (double)rows * 64 * t->kb * 2, us = (double)most * unit / (rate / d->units) * 1e6;
-        double all = weight_bytes(s) / rate * 1e6, alone = (double)most * unit / 50e3; /* one SM at 50 bytes a ns */
-        us = ROSE_MAX(ROSE_MAX(all, alone), blocks * 3 > d->units * 2 ? us : alone);
-        us += t->cluster == 1 ? 0 : t->cluster ? 0.4 : 1.2;
+        if (t->mg != mg || t->budget != 208 || t->cluster > 1) continue;
+        int64_t count = tiles_of(s, 64 * t->mg / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
+        double tile = 128.0 * t->mg * s->k, whole = (double)(count / blocks * blocks) * tile, rest = (double)count * tile - whole;
+        double us = t->cluster ? whole / ROSE_MIN(rate, (double)blocks * one) + rest / ROSE_MIN(rate, (double)(count % blocks + 1) * one)
+                               : 0.9 + (double)count * tile / ROSE_MIN(rate, (double)blocks * one);
         if (us < best) best = us, choice = i;
     }
     return choice;
@@ -213,8 +221,7 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     struct plan *out = &m->plan;
     int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : choose_stream(s, d);
     const struct stream *t = &streams[i];
-    int n = 8, rows = 64 * t->mg;
-    while (n < s->rows && n < STREAM_MOST) n *= 2; /* few kernels serve all numbers of rows */
+    int n = stream_columns(s->rows), rows = 64 * t->mg;
     int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
     int stages = (t->budget * 1024 - 512 - got) / stage;
     m->columns = rows / (1 + s->gated);

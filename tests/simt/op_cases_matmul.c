@@ -100,7 +100,7 @@ static const struct matmul_case cases[] = {
      {.rows = 16, .parts = 2, .n = {72, 72}, .k = 1296, .gated = true, .act = OP_ACT_GELU_TANH, .tma = true, .tile = 26},
      1,
      0},
-    {"matmul 2x9000x136 stream, f32", ONE(2, 9000, 136, .out_f32 = true, .tma = true, .tile = 31), 1, 0},
+    {"matmul 2x9000x136 stream, f32", ONE(2, 9000, 136, .out_f32 = true, .tma = true, .tile = 29), 1, 0},
     {"matmul 5x700x520 stream, whole tiles, residual", ONE(5, 700, 520, .accumulate = true, .tma = true, .tile = 22), 1, 0},
     {"matmul 3x9000x264 stream, clusters of 2, residual, bias",
      ONE(3, 9000, 264, .accumulate = true, .bias = true, .tma = true, .tile = 23), 1, 8},
