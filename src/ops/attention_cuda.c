@@ -146,16 +146,21 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     if (q_shared && !s->stages) stages = (int)((room - 2048 - lists - copies) / stage);
     if (stages > 16) stages = 16;
     if (stages < 1) stages = 1;
+    /* Loading warps share the rows of a page: how many rows 32 lanes move at once decides how many can. */
+    int32_t chunks = dim * elem / 16, turn = chunks > 16 ? 1 : chunks > 8 ? 2 : chunks > 4 ? 4 : chunks > 2 ? 8 : 16;
+    int32_t span = page < tile ? page : tile, loaders = s->loaders ? s->loaders : 2;
+    while (loaders > 1 && span % (turn * loaders)) loaders /= 2;
     common(out, s);
     plan_int(out, "TILE", tile);
     plan_int(out, "WARPS", warps);
+    plan_int(out, "LOADERS", loaders);
     plan_int(out, "ROWS", rows_most);
     plan_int(out, "STAGES", stages);
     plan_int(out, "LEAST", s->least ? s->least : 4);
     plan_int(out, "WHOLE", s->deterministic);
     plan_int(out, "TO_ROWS", s->to_rows);
     plan_int(out, "Q_SHARED", q_shared);
-    out->block = (uint32_t)warps * 32 + 32;
+    out->block = (uint32_t)(warps + loaders) * 32;
     out->shared_bytes = (uint32_t)(stages * stage + (q_shared ? copies : 0) + lists);
     out->times = s->blocks ? s->blocks : d->units;
     double rows = (double)s->rows;

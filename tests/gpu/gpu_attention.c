@@ -274,9 +274,10 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
                 w->bytes, w->ops, w->bytes / us * 1e-6, w->ops / us * 1e-6, 100 * limit / us, error);
 }
 
-static const int split_variants[][4] = {
-    {0, 0, 0, 0}, {0, 0, 0, 8}, {0, 0, 2, 0}, {0, 0, 8, 0}, {0, 0, 2, 8}}; /* blocks, stages, least, warps */
-static const int tile_variants[] = {0, 64, 128};                           /* 0: wgmma where it can */
+static const int split_variants[][4] = {/* least, warps, loaders, stages */
+                                        {0, 0, 0, 0}, {0, 0, 4, 0}, {0, 0, 1, 0}, {8, 0, 0, 0},
+                                        {2, 0, 0, 0}, {0, 8, 0, 0}, {0, 0, 0, 2}};
+static const int tile_variants[] = {0, 64, 128}; /* 0: wgmma where it can */
 
 /* Plan v of a shape; false behind the last. */
 static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out,
@@ -291,10 +292,10 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
                                 .max_seqs = MOST_SEQS};
     if (s->rows <= 8) {
         if (v >= (int)(sizeof split_variants / sizeof *split_variants)) return false;
-        a.blocks = split_variants[v][0], a.stages = split_variants[v][1], a.least = split_variants[v][2],
-        a.warps = split_variants[v][3];
+        a.least = split_variants[v][0], a.warps = split_variants[v][1];
+        a.loaders = split_variants[v][2], a.stages = split_variants[v][3];
         a.one_row = s->rows == 1;
-        if (a.warps && s->dim > 128) return false;
+        if (a.warps && s->dim != 128) return false;
         if (!ok(attention_cuda_split_plan(&a, d, out, &err_))) return false;
     } else {
         if (v >= (int)(sizeof tile_variants / sizeof *tile_variants)) return false;
@@ -304,9 +305,10 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
                       : attention_cuda_plan(&a, d, out, &err_)))
             return false;
     }
-    snprintf(what, 64, "%s %u b %lld st %lld w %lld", out->kernel + 10, plan_grid(out, out->rows),
+    snprintf(what, 64, "%s %u st %lld least %lld w %lld+%lld", out->kernel + 10, plan_grid(out, out->rows),
              (long long)(plan_get(out, "STAGES") ? plan_get(out, "STAGES") : plan_get(out, "M")),
-             (long long)plan_get(out, "LEAST"), (long long)plan_get(out, "WARPS"));
+             (long long)plan_get(out, "LEAST"), (long long)plan_get(out, "WARPS"),
+             (long long)plan_get(out, "LOADERS"));
     return true;
 }
 

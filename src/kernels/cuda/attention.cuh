@@ -20,10 +20,11 @@
 #define PAGES (!(OWN))
 #define NO_SCORE -1e30f /* below every score, and a difference of two is no NaN */
 
-/* Item `target` of the tiles of `m` packed rows of all sequences, the last sequence and its last tile first (causal: the longest
- * first), of those that have at least from_rows rows. False behind the last. The whole warp calls. */
+/* Item `target` of the tiles of `m` packed rows of all sequences that have at least from_rows rows: the last sequence first, one
+ * key-value head after the other (so that few keys and values are in use at a time), of a head the last tile first (causal: the
+ * longest). False behind the last. The whole warp calls. */
 DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t target, uint32_t m, uint32_t from_rows, uint32_t *seq,
-                           uint32_t *tile)
+                           uint32_t *kv_head, uint32_t *tile)
 {
     uint32_t lane = lane_id(), done = 0;
     for (uint32_t base = 0; base < seqs; base += WARP) {
@@ -33,12 +34,13 @@ DEVICE bool attention_item(const int32_t *seq_rows, uint32_t seqs, uint32_t targ
             uint32_t rows = (uint32_t)(seq_rows[s + 1] - seq_rows[s]);
             tiles = rows >= from_rows ? (rows * GROUP + m - 1) / m : 0;
         }
-        uint32_t scan = warp_scan_u32(tiles), all = shuffle_u32(FULL_WARP, scan, WARP - 1, WARP);
+        uint32_t scan = warp_scan_u32(tiles * KV_HEADS), all = shuffle_u32(FULL_WARP, scan, WARP - 1, WARP);
         if (target < done + all) {
             uint32_t at = ffs_u32(warp_ballot(FULL_WARP, scan > target - done)) - 1;
-            uint32_t end = shuffle_u32(FULL_WARP, scan, at, WARP);
+            uint32_t left = shuffle_u32(FULL_WARP, scan, at, WARP) - 1 - (target - done), each = shuffle_u32(FULL_WARP, tiles, at, WARP);
             *seq = seqs - 1 - base - at;
-            *tile = end - 1 - (target - done);
+            *kv_head = left / each;
+            *tile = left % each;
             return true;
         }
         done += all;

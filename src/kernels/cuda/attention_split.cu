@@ -8,7 +8,7 @@
  * With work for every block cut is 1 and per as large as it must be. With less, cut grows instead and per is 1: a block then never has
  * parts of two items, and pieces have at least LEAST tiles.
  *
- * One warp of a block loads, STAGES tiles ahead: TILE tokens of K and of V, and the query rows where an item begins. The others
+ * LOADERS warps of a block load, STAGES tiles ahead: TILE tokens of K and of V, and the query rows where an item begins. The others
  * compute, 16 tokens of every tile at a time each, and put their results together at the end of the block's piece of an item, in the memory of its
  * last stage. A piece that is a whole item becomes rows of y. Otherwise it goes to `partial`, and the last block of the item to
  * come adds the pieces up in the order of the blocks: the result depends on the lengths and the grid, not on the order of execution.
@@ -16,7 +16,7 @@
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
  * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
- * Constants: those of attention.cuh; TILE, WARPS (that compute), ROWS (packed rows that an item
+ * Constants: those of attention.cuh; TILE, WARPS (that compute), LOADERS, ROWS (packed rows that an item
  * has at most: 16, or GROUP where sequences have one row), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
  * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
  * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
@@ -24,18 +24,19 @@
 #include "kernels/cuda/common/mbarrier.cuh"
 
 #define CONSUMERS (WARPS * 32)
-#define THREADS (CONSUMERS + 32)
+#define THREADS (CONSUMERS + LOADERS * 32)
 #define STEPS (TILE / 16 / WARPS) /* times 16 tokens that a warp takes of a tile */
 #define Q_ROW (HD * 2 + 16)
 #define Q_CHUNKS (HD / 8)
 #define ROW_BYTES (HD * KV_ELEM + 16)
 #define CHUNKS (HD * KV_ELEM / 16)
 #define ROWS_A_TURN (CHUNKS > 16 ? 1 : CHUNKS > 8 ? 2 : CHUNKS > 4 ? 4 : CHUNKS > 2 ? 8 : 16) /* that 32 lanes load at once */
+#define TURNS_A_WARP (SPAN / ROWS_A_TURN / LOADERS)
 #define KV_BYTES (TILE * ROW_BYTES)
 #define STAGE_BYTES (2 * KV_BYTES + 16 * Q_ROW) /* K, V, Q */
 #define SPAN (PAGE_TOKENS < TILE ? PAGE_TOKENS : TILE) /* tokens that lie one behind the other */
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
-STATIC_ASSERT(HD % 16 == 0 && CHUNKS <= 32 && SPAN % ROWS_A_TURN == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
+STATIC_ASSERT(HD % 16 == 0 && CHUNKS <= 32 && SPAN % (ROWS_A_TURN * LOADERS) == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
 STATIC_ASSERT(WARPS * ROWS * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
 
 /* The step, in shared memory. */
@@ -175,6 +176,7 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
                             int32_t to, unsigned char *stage)
 {
     const uint32_t lane = lane_id(), row0 = lane / CHUNKS, col = lane % CHUNKS;
+    const uint32_t skip = (warp_id() - WARPS) * TURNS_A_WARP * ROWS_A_TURN; /* rows of a page that other loading warps take */
     UNROLL_N(1) for (uint32_t s = 0; s < TILE / SPAN; s++)
     {
         int32_t page = (int32_t)shuffle_u32(FULL_WARP, ids, s, WARP), first = t0 + (int32_t)(s * SPAN);
@@ -182,21 +184,22 @@ DEVICE void split_load_rows(const struct attention_tile_params *p, const struct 
         if (page >= 0)
             k += page * p->page_bytes + p->layer_offset + KV_ROWS_TOKEN(c->kv_head, first % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) +
                  lane * 16;
+        k += skip * CHUNKS * 16;
         const char *v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM);
-        unsigned char *dst = stage + (s * SPAN + row0) * ROW_BYTES + col * 16;
+        unsigned char *dst = stage + (s * SPAN + skip + row0) * ROW_BYTES + col * 16;
         if (lane >= ROWS_A_TURN * CHUNKS) continue;
         if (page >= 0 && first >= from && first + SPAN <= to && first + SPAN <= c->length) {
-            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            UNROLL for (uint32_t i = 0; i < TURNS_A_WARP; i++)
             {
                 cp_async16(dst + i * ROWS_A_TURN * ROW_BYTES, k + i * ROWS_A_TURN * CHUNKS * 16);
                 cp_async16(dst + i * ROWS_A_TURN * ROW_BYTES + KV_BYTES, v + i * ROWS_A_TURN * CHUNKS * 16);
             }
-        } else {
-            UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+        } else if (first < to && first + SPAN > from) { /* a part of it, and zeros behind the end of the file */
+            int32_t base = first + (int32_t)(skip + row0), there = page >= 0 ? c->length - base : 0, low = from - base, high = to - base;
+            UNROLL for (int32_t i = 0; i < TURNS_A_WARP; i++)
             {
-                int32_t token = first + (int32_t)(row0 + i * ROWS_A_TURN);
-                if (token < from || token >= to) continue;
-                uint32_t bytes = page >= 0 && token < c->length ? 16 : 0;
+                uint32_t bytes = i * ROWS_A_TURN < there ? 16 : 0;
+                if (i * ROWS_A_TURN < low || i * ROWS_A_TURN >= high) continue;
                 cp_async16_zfill(dst + i * ROWS_A_TURN * ROW_BYTES, k + i * ROWS_A_TURN * CHUNKS * 16, bytes);
                 cp_async16_zfill(dst + i * ROWS_A_TURN * ROW_BYTES + KV_BYTES, v + i * ROWS_A_TURN * CHUNKS * 16, bytes);
             }
@@ -260,7 +263,7 @@ DEVICE void split_load(const struct attention_tile_params *p, const struct step 
             if (j == 0 && u > begin) {
                 if (!waited) grid_dependency_wait();
                 waited = true;
-                split_load_q(p, &c, stage + 2 * KV_BYTES);
+                if (warp_id() == WARPS) split_load_q(p, &c, stage + 2 * KV_BYTES);
             }
             split_load_rows(p, &c, ids, t0, now, t0 + TILE, stage);
             cp_async_mbarrier_arrive(&full[turn]);
@@ -621,12 +624,12 @@ KERNEL(attention_split, struct attention_tile_params, p, THREADS, 1)
     t.row0 = (int32_t *)(t.units + p.seqs + 1);
     t.length = t.row0 + p.seqs + 1;
     if (thread_x() == 0) {
-        UNROLL for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], 32), mbarrier_init(&empty[i], WARPS);
+        UNROLL for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], LOADERS * 32), mbarrier_init(&empty[i], WARPS);
     }
     grid_dependency_launch();
     split_step_of(&p, &t, warp_sums);
     uint32_t begin = split_round(&t, min_u32(block_x() * t.per, t.all)), end = split_round(&t, min_u32((block_x() + 1) * t.per, t.all));
-    if (warp_id() == WARPS)
+    if (warp_id() >= WARPS)
         split_load(&p, &t, begin, end, stages, full, empty);
     else
         split_compute(&p, &t, begin, end, stages, full, empty, sums, flag);

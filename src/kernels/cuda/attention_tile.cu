@@ -243,8 +243,7 @@ KERNEL(attention_tile, struct attention_tile_params, p, THREADS, 1)
     for (uint32_t item = block_x();; item += grid_dim_x()) {
         struct tile t;
         uint32_t tile;
-        if (!attention_item(seq_rows, p.seqs, item / KV_HEADS, M, FROM_ROWS, &t.seq, &tile)) break;
-        t.kv_head = item % KV_HEADS;
+        if (!attention_item(seq_rows, p.seqs, item, M, FROM_ROWS, &t.seq, &t.kv_head, &tile)) break;
         t.row0 = seq_rows[t.seq];
         t.rows = seq_rows[t.seq + 1] - t.row0;
         t.length = PAGES ? ((const int32_t *)p.seq_length)[t.seq] : t.rows;

@@ -36,13 +36,13 @@ struct tile {
 /* The item, or false behind the last. */
 DEVICE bool wg_tile(const struct attention_tile_params *p, uint32_t item, struct tile *t)
 {
-    uint32_t seq, tile;
+    uint32_t seq, head, tile;
     int32_t other;
     const int32_t *seq_rows = (const int32_t *)p->seq_rows;
     t->kv_head = NO_TILE, t->first = t->blocks = 0, t->row0 = t->rows = t->length = t->from = t->to = 0;
     t->table = (const int32_t *)p->page_table;
-    if (!attention_item(seq_rows, p->seqs, item / KV_HEADS, M, FROM_ROWS, &seq, &tile)) return false;
-    t->kv_head = item % KV_HEADS;
+    if (!attention_item(seq_rows, p->seqs, item, M, FROM_ROWS, &seq, &head, &tile)) return false;
+    t->kv_head = head;
     t->row0 = seq_rows[seq];
     t->rows = seq_rows[seq + 1] - t->row0;
     t->length = PAGES ? ((const int32_t *)p->seq_length)[seq] : t->rows;
@@ -157,9 +157,10 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
     uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
     l.thread = thread_x() % 128;
     l.pending = (mbarrier *)0;
-    for (uint32_t item = block_x();; item += grid_dim_x()) {
+    /* To and fro: items get shorter along the grid, and who had a long one gets a short one next. */
+    for (uint32_t round = 0;; round++) {
         struct tile t;
-        bool more = wg_tile(p, item, &t);
+        bool more = wg_tile(p, round * grid_dim_x() + (round % 2 ? grid_dim_x() - 1 - block_x() : block_x()), &t);
         mbarrier_wait(b->q_empty, q_phase ^ 1);
         if (l.thread == 0) {
             b->tile[0] = t.kv_head, b->tile[1] = t.first, b->tile[2] = (uint32_t)t.row0, b->tile[3] = (uint32_t)t.rows;
