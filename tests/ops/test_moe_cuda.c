@@ -57,6 +57,41 @@ TEST(tiles)
     end(2);
 }
 
+/* y of `rows` tokens of d from `first` on. */
+static void run_rows(struct stack *k, const struct shape *s, const struct moe_mlp_data *d, size_t first, uint16_t *y)
+{
+    struct extents extents = {{0}};
+    size_t t = (size_t)s->route.tokens, h = (size_t)s->route.hidden, e = (size_t)s->route.experts;
+    extents.n[EXTENT_ONE] = 1, extents.n[EXTENT_ROWS] = s->route.tokens;
+    if (!stack_open(k, s)) return;
+    copy(k->x, d->x + first * h, t * h * 2), copy(k->y, d->y + first * h, t * h * 2), copy(k->layer[0].logits, d->logits + first * e, t * e * 4);
+    ok(device_submit(dev_, k->program, &extents, &err_)), ok(device_wait(dev_, NULL, &err_));
+    copy(y, k->y, t * h * 2);
+    stack_close(k);
+}
+
+/* A row's bits are the same alone (narrow tiles of 16 places) and among others (tiles of 64). */
+TEST(deterministic)
+{
+    enum { H = 136, F = 72, E = 20, T = 150 };
+    begin(SIMT_DRIVER_SM90);
+    struct shape many = shape(T, 0), one = shape(1, 0);
+    struct stack k = {0};
+    many.deterministic = one.deterministic = true;
+    struct moe_mlp_data d = moe_mlp_make(&many.route, F, MOE_SKEWED, 3);
+    static uint16_t all[T * H], alone[H];
+    stack_weights(&k, 1, E, H, F);
+    for (int w = 0; w < 3; w++) copy(k.layer[0].weight[w], d.weight[w], k.weights * 2);
+    run_rows(&k, &many, &d, 0, all);
+    for (size_t row = 0; row < T; row += 149) {
+        run_rows(&k, &one, &d, row, alone);
+        CHECK(!memcmp(alone, all + row * H, sizeof alone));
+    }
+    stack_drop_weights(&k, E, H, F);
+    moe_mlp_drop(&d);
+    end(0);
+}
+
 /* Weights at uneven distances, and a product without its route, are refused in words. */
 TEST(refused)
 {
@@ -79,4 +114,4 @@ TEST(refused)
     end(0);
 }
 
-TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(refused))
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused))
