@@ -55,7 +55,7 @@ static inline uint32_t epoch_agent(epoch e)
 struct cell {
     epoch write, read[2];
     uint32_t write_pc, read_pc[2]; /* offsets in the kernel's shared object */
-    uint32_t spare;
+    uint32_t wrote; /* the generation of the last launch that wrote here, 0: none since the host did */
 };
 
 struct leaf { /* clocks of one block's agents */
@@ -160,7 +160,7 @@ struct buffer {
     size_t bytes;
     struct cell *cells;
     bool constant, initialised; /* initialised: a cell that says never written holds the host's data */
-    bool mapped, kernel_wrote;  /* simt_map gave it; some launch wrote into it */
+    bool mapped;                /* simt_map gave it */
     unsigned char *pages;       /* mapped: all its pages, the inaccessible ones at both ends included */
     size_t page_bytes;
     size_t low, high;           /* the bytes that this launch touched */
@@ -188,6 +188,7 @@ struct grid { /* the running launch */
     struct fiber *current;
     struct simt_report report;
     bool failed;
+    bool triggered, late; /* a thread let dependents in; a write of global memory came after that */
     uint64_t rng, time, progress, last_progress, idle;
     struct shared_array arrays[64];
     uint32_t array_count, static_end;
@@ -200,7 +201,9 @@ extern struct grid *simt_grid; /* NULL outside a launch */
  * Fast: kernels are compiled without the memory hooks and no shadow is kept, so that of the checks those of
  * barriers, warps, operands, bounds of the wrappers' accesses and resources remain. Warps run one after the other in
  * shuffled order, their lanes in turn.
- * Lenient: a dependent launch may read what no launch has written yet (weights, inputs) before it waits. */
+ * Lenient: a dependent launch may read before it waits what no launch has written (weights, inputs) since the host waited, or since a
+ * launch that let no dependent in before its last write,
+ * and asynchronous copies may read rows that nobody wrote: a step's last tile reaches behind its rows. */
 extern bool simt_fast, simt_lenient;
 
 struct simt_kernel {
@@ -262,6 +265,8 @@ bool simt_unmap(void *p); /* false: simt_map did not give it */
 /* The host (a copy, a fill) is about to write [p, p + bytes), or to read it: false, with a text, where that leaves
  * a buffer or (checked mode, read) meets bytes that nobody wrote. Memory outside all buffers is the host's own. */
 bool simt_host_access(const void *p, size_t bytes, bool write, char *why, size_t size);
+/* Everything launched so far has ended and the host has waited for it: what it wrote may be read early (simt_lenient). */
+void simt_settled(void);
 const struct simt_kernel *simt_kernel_open(const char *so, const char *entry, uint32_t arch);
 void simt_memory_finish(void);
 void simt_sync_reset(void);

@@ -49,7 +49,7 @@ static void async_check(const void *p, size_t i, struct cell *c, bool write, boo
         simt_fail(SIMT_PROXY, pc, "asynchronous %s at %s of what %s wrote, without fence_proxy_async%s there",
                   what, name, other, global ? "_global" : "");
     }
-    if (!write && c->write == EPOCH_NEVER && !simt_initialised && !simt_grid->l.allow_unwritten) {
+    if (!write && c->write == EPOCH_NEVER && !simt_initialised && !simt_grid->l.allow_unwritten && !simt_lenient) {
         simt_name_address(at, name, sizeof name);
         simt_fail(SIMT_UNWRITTEN, pc, "asynchronous read of %s, which nobody has written", name);
     }

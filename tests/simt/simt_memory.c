@@ -21,6 +21,7 @@ static struct buffer buffers[MAX_BUFFERS]; /* by rising address */
 static uint32_t buffer_count;
 
 bool simt_fast, simt_lenient;
+static uint32_t generation = 1; /* of launches that may still be under way: see cell.wrote */
 
 static unsigned char *windows; /* MAX_SLOTS * SIMT_SHARED_STRIDE */
 static struct cell *window_cells[MAX_SLOTS];
@@ -138,6 +139,11 @@ bool simt_unmap(void *p)
     return true;
 }
 
+void simt_settled(void)
+{
+    generation++;
+}
+
 bool simt_host_access(const void *p, size_t bytes, bool write, char *why, size_t size)
 {
     struct buffer *b = find_buffer(p);
@@ -206,10 +212,11 @@ void simt_memory_finish(void)
         b->high = 0;
         for (size_t k = b->low; k < high; k++) {
             struct cell *c = &b->cells[k];
-            if (c->write && (c->write & EPOCH_HOST) != EPOCH_HOST) c->write = EPOCH_HOST, b->kernel_wrote = true;
+            if (c->write && (c->write & EPOCH_HOST) != EPOCH_HOST) c->write = EPOCH_HOST, c->wrote = generation;
             if (c->read[0]) c->read[0] = c->read[1] = 0;
         }
     }
+    if (simt_lenient && !g->late) simt_settled();
 }
 
 void *simt_shared(const void *key, const char *name, size_t bytes, size_t align)
@@ -349,6 +356,14 @@ static void fast_check(const struct block *owner, const unsigned char *a, size_t
 bool simt_initialised;
 static bool reads_older; /* ld4_older: the kernel vouches for the order */
 
+/* Did a launch write any of these bytes that may still be under way? */
+static bool unsettled(const struct cell *c, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (c[i].wrote == generation) return true;
+    return false;
+}
+
 struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void *pc)
 {
     struct grid *g = simt_grid;
@@ -364,12 +379,13 @@ struct cell *simt_cells(const void *p, size_t bytes, unsigned access, const void
     if (b) {
         if (a + bytes > b->base + b->bytes) out_of_bounds(p, bytes, access, pc);
         struct fiber *f = g->current;
-        if (g->l.dependent && !b->constant && !reads_older && f && (!simt_lenient || b->kernel_wrote) &&
+        if (g->l.dependent && !b->constant && !reads_older && f && (!simt_lenient || unsettled(b->cells + (a - b->base), bytes)) &&
             !vc_covers(f, epoch_make(1, f->block->linear, SIMT_AGENT_PDL(g), 0)))
             simt_fail(SIMT_EARLY, pc, "access to %s before grid_dependency_wait", b->name);
         if (b->constant && (access & ACCESS_WRITE))
             simt_fail(SIMT_BOUNDS, pc, "write to the constant buffer %s", b->name);
         simt_initialised = b->initialised;
+        if ((access & ACCESS_WRITE) && g->triggered) g->late = true;
         size_t at = (size_t)(a - b->base);
         if (!b->high || at < b->low) b->low = at;
         if (at + bytes > b->high) b->high = at + bytes;

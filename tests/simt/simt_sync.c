@@ -452,4 +452,7 @@ void simt_grid_wait(void)
     f->vc = vc_with(f->vc, f->block->linear, SIMT_AGENT_PDL(simt_grid), 1);
 }
 
-void simt_grid_launch(void) {}
+void simt_grid_launch(void)
+{
+    simt_grid->triggered = true;
+}

@@ -7,6 +7,7 @@ KERNEL(dummy, struct dummy_params, p, THREADS, 1)
 {
     uint64_t step = (uint64_t)grid_dim_x() * THREADS;
     grid_dependency_launch();
+    grid_dependency_wait(); /* what stood there before may still be read */
     for (uint64_t i = (uint64_t)block_x() * THREADS + thread_x(); i < p.n / 8; i += step) {
         u32x4 r;
         UNROLL for (int h = 0; h < 2; h++)

@@ -13,7 +13,8 @@ KERNEL(fetch, struct fetch_params, p, THREADS, 1)
 {
     const struct fetch_segment *list = (const struct fetch_segment *)p.segments;
     grid_dependency_wait();
-    grid_dependency_launch();
+    /* No grid_dependency_launch: a chain of small kernels that each let the next one in early would bring attention, which reads the
+     * sequences' lengths before it waits, here before they have come. */
     for (uint32_t i = block_x() * (THREADS / WARP) + warp_id();; i += FETCH_WARPS) {
         u32x4 s = ld16(list + i);
         uint32_t words = s.v[3];

@@ -388,7 +388,10 @@ API cuStreamDestroy_v2(cu_stream stream)
 static cu_result stream_wait(cu_stream stream)
 {
     ENTER;
-    return stream->capture ? CU_ERROR_CAPTURE : driver_run_stream(stream);
+    if (stream->capture) return CU_ERROR_CAPTURE;
+    cu_result r = driver_run_stream(stream);
+    simt_settled();
+    return r;
 }
 API cuStreamSynchronize(cu_stream stream);
 API cuStreamSynchronize(cu_stream stream)
@@ -445,7 +448,9 @@ API cuEventRecord(cu_event event, cu_stream stream)
 static cu_result event_wait(cu_event event)
 {
     ENTER;
-    return driver_run_event(event);
+    cu_result r = driver_run_event(event);
+    simt_settled();
+    return r;
 }
 API cuEventSynchronize(cu_event event);
 API cuEventSynchronize(cu_event event)
