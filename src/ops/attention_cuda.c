@@ -144,10 +144,17 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     int64_t copies = warps * 32 * dim;
     bool q_shared = dim > 192 && room - 2048 - lists - copies >= 2 * stage;
     if (q_shared && !s->stages) stages = (int)((room - 2048 - lists - copies) / stage);
+    /* With little work a block sees few tiles, and what follows finds room beside it. */
+    int64_t items = (s->seqs > 0 ? s->seqs : 1) * s->heads.kv_heads * ((group + 15) / 16);
+    if (!s->stages && stages > 3 && items <= d->units) stages = 3;
     if (stages > 16) stages = 16;
     if (stages < 1) stages = 1;
     /* Loading warps share the rows of a page: how many rows 32 lanes move at once decides how many can. */
-    int32_t chunks = dim * elem / 16, turn = chunks > 16 ? 1 : chunks > 8 ? 2 : chunks > 4 ? 4 : chunks > 2 ? 8 : 16;
+    int32_t chunks = dim * elem / 16, turn = chunks > 16  ? 1
+                                             : chunks > 8 ? 2
+                                             : chunks > 4 ? 4
+                                             : chunks > 2 ? 8
+                                                          : 16;
     int32_t span = page < tile ? page : tile, loaders = s->loaders ? s->loaders : 2;
     while (loaders > 1 && span % (turn * loaders)) loaders /= 2;
     common(out, s);
@@ -162,7 +169,10 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     plan_int(out, "Q_SHARED", q_shared);
     out->block = (uint32_t)(warps + loaders) * 32;
     out->shared_bytes = (uint32_t)(stages * stage + (q_shared ? copies : 0) + lists);
+    int64_t least = s->least ? s->least : 4, cuts = (s->max_tokens + tile * least - 1) / (tile * least);
     out->times = s->blocks ? s->blocks : d->units;
+    if (!s->blocks && s->max_tokens > 0 && s->one_row && items * cuts < out->times)
+        out->times = (int32_t)(items * cuts);
     double rows = (double)s->rows;
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
     out->ops = 4.0 * rows * s->heads.heads * dim;
@@ -264,7 +274,9 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .page_tokens = op->bidirectional ? 0 : cache->page_tokens,
                                 .kv_bytes = op->bidirectional ? 0 : dtype_info(cache->dtype)->bytes,
                                 .deterministic = op->deterministic,
-                                .max_seqs = step->max_seqs};
+                                .max_seqs = step->max_seqs,
+                                .max_tokens =
+                                    op->bidirectional ? 0 : (int64_t)step->table_stride * cache->page_tokens};
     /* One row a sequence, or rows whose result must not depend on the rest of the step. */
     s.one_row = s.rows <= s.seqs; /* the program of a decoding step: one row a sequence, always */
     bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;

@@ -19,6 +19,7 @@ struct attention_shape {
     int kv_bytes;               /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
     bool deterministic;         /* split: no sequence is cut */
     int32_t max_seqs;           /* split: sequences that will ever run */
+    int64_t max_tokens;         /* split: the longest file there can be, 0: unknown */
     bool one_row;               /* split: no sequence ever has more than one row */
     int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows:
                                    two launches share a step */
