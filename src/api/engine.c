@@ -95,9 +95,10 @@ static void say_plan(const struct rose_engine *e)
     device_say(e->device, ROSE_MESSAGE_INFO, line);
     const struct programs *p = &e->engine->programs;
     if (e->device->jit) {
-        snprintf(line, sizeof line, "opened: weights %.2f s, plans %.2f s, kernels %.2f s, %d programs %.2f s, %d graphs %.2f s", i->upload_seconds, p->draft_s, p->compile_s,
-                 p->count, p->record_s, p->decodes, p->graph_s);
+        snprintf(line, sizeof line, "opened: weights %.2f s, plans %.2f s, kernels %.2f s, %d programs %.2f s, measuring %.2f s, %d graphs %.2f s", i->upload_seconds, p->draft_s, p->compile_s,
+                 p->count, p->record_s, p->tune_s, p->decodes, p->graph_s);
         device_say(e->device, ROSE_MESSAGE_INFO, line);
+        if (p->tuned[0]) device_say(e->device, ROSE_MESSAGE_INFO, p->tuned);
     }
     if (i->upload_seconds <= 0 || e->model->dummy) return;
     snprintf(line, sizeof line, "weights to the GPU: %.2f s, %.1f GB/s", i->upload_seconds, (double)i->weights_bytes / i->upload_seconds / 1e9);
@@ -144,7 +145,8 @@ static enum rose_status open_all(struct rose_engine *e, const struct rose_engine
     struct arena a;
     struct engine_options options = {.context = o->context, .max_sequences = o->max_sequences, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens,
                                      .kv_bytes = o->kv_bytes, .memory_share = o->memory_share, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
-                                     .depth = e->device->device->info.kind == DEVICE_CPU ? 1 : 2};
+                                     .depth = e->device->device->info.kind == DEVICE_CPU ? 1 : 2,
+                                     .tune = e->device->device->info.kind == DEVICE_CUDA};
     ROSE_TRY(kv_dtype(o->kv, e->device->device->info.kind, &options.kv, err));
     if (o->dummy_weights && o->tokenizer_only) return status_set(err, ROSE_INVALID, "dummy weights and no weights at once");
     arena_init(&a, 0);

@@ -31,6 +31,7 @@ struct engine_options {
     double memory_share; /* rose_engine_options */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
+    bool tune; /* CUDA: measure before the first request (programs_tune.c) */
 };
 
 /* Rows of one sequence in a step. */

@@ -195,6 +195,7 @@ enum rose_status programs_open(struct engine *e, struct rose_error *err)
     recorded = engine_now();
     p->compile_s = compiled - began;
     p->record_s = recorded - compiled;
+    if (e->options.tune) ROSE_TRY(status_wrap(err, programs_tune(e, err), "measuring"));
     size_t before = device_memory_free(e->device);
     for (int i = 0; i < p->decodes; i++) {
         int32_t n = p->bucket[i].rows;
@@ -204,7 +205,7 @@ enum rose_status programs_open(struct engine *e, struct rose_error *err)
     ROSE_TRY(device_wait(e->device, NULL, err));
     size_t after = device_memory_free(e->device);
     p->graph_bytes = before > after ? before - after : 0;
-    p->graph_s = engine_now() - recorded;
+    p->graph_s = engine_now() - recorded - p->tune_s;
     return ROSE_OK;
 }
 

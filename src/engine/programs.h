@@ -29,7 +29,8 @@ struct programs {
     int samples, places;
     void *work; /* CUDA: intermediates of every forward */
     size_t work_bytes, graph_bytes;
-    double draft_s, compile_s, record_s, graph_s; /* how long the parts of opening took */
+    double draft_s, compile_s, record_s, tune_s, graph_s; /* how long the parts of opening took */
+    char tuned[600]; /* what measuring chose, for people */
 };
 
 /* The list of buckets and, on CUDA, drafts of all programs: every kernel is requested, *work_bytes is what they will share. Needs
@@ -37,6 +38,8 @@ struct programs {
 enum rose_status programs_draft(struct engine *e, size_t *work_bytes, struct rose_error *err);
 /* Record, share memory, capture graphs. */
 enum rose_status programs_open(struct engine *e, struct rose_error *err);
+/* programs_tune.c: which launches of the decode programs are dependent ones, by measuring; before their graphs are made. */
+enum rose_status programs_tune(struct engine *e, struct rose_error *err);
 void programs_close(struct engine *e);
 /* The forward for a step of so many rows; decode: one row a sequence. */
 const struct programs_bucket *programs_pick(const struct programs *p, int32_t rows, bool decode);
