@@ -57,6 +57,21 @@ static void cost(const struct matmul_shape *s, struct plan *out)
     out->bytes = weight_bytes(s) + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
 }
 
+/* Shared memory that leaves room for a block of the next launch beside this one. */
+static int64_t shared_budget(const struct device_info *d)
+{
+    int arch = plan_arch(d);
+    size_t unit = d->shared_per_unit ? d->shared_per_unit : arch == 800 ? 164 << 10 : arch >= 900 && arch < 1200 ? 228 << 10 : 100 << 10;
+    return (int64_t)unit / 2 - 1024;
+}
+
+/* More than half of an SM's, so that no SM gets two blocks of a launch and another none: with dependent launches blocks are placed
+ * while predecessors still hold some SMs, and what then runs twice on one SM takes twice as long. */
+static uint32_t alone(const struct device_info *d, uint32_t bytes)
+{
+    return plan_arch(d) >= 900 ? (uint32_t)ROSE_MAX((int64_t)bytes, shared_budget(d) + 1024) : bytes;
+}
+
 /* ---- gemm_rows ---- */
 
 /* Rows x weight rows, warps along each, steps in flight. */
@@ -160,13 +175,12 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
 
 /* ---- gemv_wgmma ---- */
 
-/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory, blocks a cluster (0: runs of units). More than
- * half of an SM's shared memory, so that no SM gets two blocks of a launch and another none: with dependent launches the blocks
- * are placed while predecessors still hold some SMs, and what then runs twice on one SM takes twice as long. */
+/* Warpgroups (64 weight rows each), boxes of 64 of k a stage, KB of shared memory that the ring fills, blocks a cluster (0: runs
+ * of units). */
 static const struct stream {
     int mg, kb, budget, cluster;
-} streams[] = {{1, 2, 208, 0}, {1, 2, 208, 1}, {1, 2, 208, 2}, {1, 2, 208, 4}, {1, 2, 208, 8},
-               {2, 1, 208, 0}, {2, 1, 208, 1}, {2, 1, 208, 2}, {1, 2, 112, 0}};
+} streams[] = {{1, 2, 112, 0}, {1, 2, 112, 1}, {1, 2, 112, 2}, {1, 2, 112, 4}, {1, 2, 112, 8},
+               {2, 1, 112, 0}, {2, 1, 112, 1}, {2, 1, 112, 2}, {1, 2, 208, 0}};
 _Static_assert(sizeof streams / sizeof *streams == MATMUL_PLAN_STREAMS, "as the header says");
 enum { STREAMS = MATMUL_PLAN_STREAMS, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
 
@@ -206,7 +220,7 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
     double one = 1e3 / (0.0133 + 0.0003 * stream_columns(s->rows));
     for (int i = 0; i < STREAMS; i++) {
         const struct stream *t = &streams[i];
-        if (t->mg != mg || t->budget != 208 || t->cluster > 1) continue;
+        if (t->mg != mg || t->budget != 112 || t->cluster > 1) continue;
         int64_t count = tiles_of(s, 64 * t->mg / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
         double tile = 128.0 * t->mg * s->k, whole = (double)(count / blocks * blocks) * tile, rest = (double)count * tile - whole;
         double us = t->cluster ? whole / ROSE_MIN(rate, (double)blocks * one) + rest / ROSE_MIN(rate, (double)(count % blocks + 1) * one)
@@ -241,6 +255,7 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     out->block = (uint32_t)(128 * t->mg + 32);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
     out->shared_bytes = (uint32_t)(stages * stage + got + stages * 16 + 16 + 8 * t->cluster);
+    out->shared_bytes = alone(d, out->shared_bytes);
     cost(s, out);
     plan_stream(out, d, 0.5);
     if (t->cluster) return;
@@ -251,14 +266,6 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
 /* ---- gemv_rows ---- */
 
 enum { GEMV_STEP = 64, GEMV_MOST = 64, GEMV_FLIGHT = 64 << 10, GEMV_STEP_BYTES = 2048, GEMV_ROW_BYTES = 128 };
-
-/* Shared memory that leaves room for a block of the next launch beside this one. */
-static int64_t shared_budget(const struct device_info *d)
-{
-    int arch = plan_arch(d);
-    size_t unit = d->shared_per_unit ? d->shared_per_unit : arch == 800 ? 164 << 10 : arch >= 900 && arch < 1200 ? 228 << 10 : 100 << 10;
-    return (int64_t)unit / 2 - 1024;
-}
 
 static int64_t shared_of(int warps, int nt, int64_t chunks, int64_t group)
 {
@@ -327,7 +334,7 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     plan_int(out, "K_TAIL", s->k % GEMV_STEP != 0);
     epilogue(s, out);
     out->block = (uint32_t)(32 * warps);
-    out->shared_bytes = (uint32_t)shared;
+    out->shared_bytes = per_unit == 1 ? alone(d, (uint32_t)shared) : (uint32_t)shared;
     if (m->splits > 1) {
         m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512;
         m->counter_bytes = (size_t)m->tiles * 4;
