@@ -151,9 +151,9 @@ class Server:
         fields.setdefault("max_tokens", 16)
         return self.post("/v1/chat/completions", fields)
 
-    def stream(self, path, fields):
+    def stream(self, path, fields, timeout=120):
         """The parsed data of a stream's events; [DONE] stays a string."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         c.request("POST", path, json.dumps(dict(fields, stream=True)))
         r = c.getresponse()
         text = r.read().decode()

@@ -24,7 +24,7 @@ def url():
 
 
 def client(**more):
-    return http.InferenceServerClient(url(), **more)
+    return http.InferenceServerClient(url(), connection_timeout=300, network_timeout=300, **more)
 
 
 def name():
@@ -361,8 +361,8 @@ def shared_memory_may_go_while_it_is_used():
         c.register_system_shared_memory("use", key, 65536)
         output = http.InferRequestedOutput("text_output")
         output.set_shared_memory("use", 65536)
-        calls = [c.async_infer(name(), text_inputs(max_tokens=200, temperature=1), outputs=[output]) for _ in range(8)]
-        time.sleep(0.3)
+        calls = [c.async_infer(name(), text_inputs(max_tokens=60, temperature=1), outputs=[output]) for _ in range(8)]
+        time.sleep(0.2)
         c.unregister_system_shared_memory("use")
         for call in calls:
             try:
@@ -420,7 +420,7 @@ def repository_of_models():
         open(f"{top}/broken/config.json", "w").write('{"model_type": "nothing"}')
         s = Server("--kv-bytes", "64M", model=[top])
         try:
-            c = http.InferenceServerClient(f"127.0.0.1:{s.port}")
+            c = http.InferenceServerClient(f"127.0.0.1:{s.port}", connection_timeout=300, network_timeout=300)
             index = {(x["name"], x["version"]): x for x in c.get_model_repository_index()}
             equal({k: v["state"] for k, v in index.items()}, {("plain", "1"): "READY", ("versions", "2"): "READY", ("broken", "1"): "UNAVAILABLE"})
             check(index[("broken", "1")]["reason"], index)
@@ -432,7 +432,7 @@ def repository_of_models():
             got = {}
 
             def long():
-                got["answer"] = s.post("/v2/models/versions/generate", {"text_input": PROMPT, "max_tokens": 300, "ignore_eos": True, "temperature": 0})
+                got["answer"] = s.post("/v2/models/versions/generate", {"text_input": PROMPT, "max_tokens": 120, "ignore_eos": True, "temperature": 0}, timeout=300)
 
             thread = threading.Thread(target=long)
             thread.start()
@@ -508,19 +508,19 @@ def a_thousand_mixed_requests_at_once():
         try:
             kind = i % 5
             if kind == 0:
-                status, _, body = s.post(f"/v2/models/{name()}/generate", {"text_input": PROMPT, "max_tokens": 2, "temperature": 0, "exclude_input_in_output": True})
+                status, _, body = s.post(f"/v2/models/{name()}/generate", {"text_input": PROMPT, "max_tokens": 2, "temperature": 0, "exclude_input_in_output": True}, timeout=300)
                 ok = status == 200 and body["text_output"] == want
             elif kind == 1:
-                body = s.stream(f"/v2/models/{name()}/generate_stream", {"text_input": PROMPT, "max_tokens": 2, "temperature": 0})
+                body = s.stream(f"/v2/models/{name()}/generate_stream", {"text_input": PROMPT, "max_tokens": 2, "temperature": 0}, timeout=300)
                 ok = "".join(x["text_output"] for x in body) == want
             elif kind == 2:
                 status, _, body = s.post(f"/v2/models/{name()}/infer", {"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": [PROMPT]}],
-                                                                       "parameters": {"max_tokens": 2, "temperature": 0, "exclude_input_in_output": True}})
+                                                                       "parameters": {"max_tokens": 2, "temperature": 0, "exclude_input_in_output": True}}, timeout=300)
                 ok = status == 200 and body["outputs"][0]["data"] == [want]
             elif kind == 3:
-                ok = s.get("/v2/models/stats")[0] == 200
+                ok = s.get("/v2/models/stats", timeout=300)[0] == 200
             else:
-                ok = s.post(f"/v2/models/{name()}/infer", {"inputs": []})[0] == 400
+                ok = s.post(f"/v2/models/{name()}/infer", {"inputs": []}, timeout=300)[0] == 400
             if not ok:
                 wrong.append((i, kind, body if kind < 3 else None))
         except Exception as e:  # noqa: BLE001
