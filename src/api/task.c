@@ -333,7 +333,10 @@ static enum rose_status embed_wish(const struct rose_engine *e, const struct ros
     if (r->dimensions < 0 || r->dimensions > size) return status_set(err, ROSE_INVALID, "dimensions must lie between 1 and %d, found %d", size, r->dimensions);
     w->dimensions = r->dimensions;
     w->normalize = r->normalize == ROSE_DEFAULT ? h->normalize && !w->per_token : r->normalize == ROSE_ON; /* rows of tokens stay as they are */
-    w->cls = (int32_t)tokenizer_facts(e->text.tokenizer)->cls;
+    const struct tokenizer_facts *f = tokenizer_facts(e->text.tokenizer);
+    const int64_t special[4] = {f->cls, f->sep, f->pad, f->unk};
+    for (int i = 0; i < 4; i++)
+        if (special[i] >= 0) w->special[w->special_count++] = (int32_t)special[i];
     return ROSE_OK;
 }
 
@@ -341,7 +344,7 @@ static enum rose_status wish_of(const struct rose_engine *e, const struct rose_r
 {
     const struct model_head *h = &e->model->config.head;
     unsigned bits = abilities(h);
-    *w = (struct pool_wish){.task = r->task, .pooling = h->pooling, .cls = -1};
+    *w = (struct pool_wish){.task = r->task, .pooling = h->pooling};
     switch (r->task) {
     case ROSE_TASK_EMBED: return bits & ROSE_CAN_EMBED ? embed_wish(e, r, w, err) : cannot(e, r->task, err);
     case ROSE_TASK_CLASSIFY:

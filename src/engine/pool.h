@@ -72,7 +72,7 @@ struct pool_wish {
     enum head_activation activation;
     int32_t dimensions; /* 0: all */
     int32_t skip;       /* leading tokens that do not count in the pooling */
-    int32_t cls;        /* sparse: special tokens never count */
+    int32_t special[4], special_count; /* sparse: the tokenizer's own tokens never count */
 };
 
 enum rose_status pool_open(struct model *model, struct pool_options *options, struct pool **out, struct rose_error *err);

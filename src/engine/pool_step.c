@@ -182,7 +182,8 @@ static void sparse_answer(struct pool *p, const struct pool_request *r, const fl
         return;
     }
     for (int32_t i = 0; i < r->count; i++) {
-        bool special = r->tokens[i] == c->bos || r->tokens[i] == c->pad || r->tokens[i] == r->wish.cls;
+        bool special = r->tokens[i] == c->bos || r->tokens[i] == c->pad;
+        for (int32_t k = 0; k < r->wish.special_count; k++) special |= r->tokens[i] == r->wish.special[k];
         for (int32_t k = 0; k < c->eos_count; k++) special |= r->tokens[i] == c->eos[k];
         if (!special && weights[i] > 0) all[n++] = (struct weighted){r->tokens[i], weights[i]};
     }

@@ -73,7 +73,7 @@ static inline struct pool_wish pool_golden_wish(const struct model_config *c, co
     static const char *const names[] = {"cls", "mean", "last", "weighted_mean", "max"};
     const struct model_head *h = &c->head;
     struct str pooling = json_str(json_get(k, "pooling"), "model"), task = json_str(json_get(k, "task"), "embed");
-    struct pool_wish w = {.pooling = h->pooling, .cls = -1};
+    struct pool_wish w = {.pooling = h->pooling};
     for (int i = 0; i < 5; i++)
         if (str_is(pooling, names[i])) w.pooling = (enum op_pooling)i;
     w.per_token = str_is(pooling, "none");

@@ -115,7 +115,7 @@ static enum rose_status submit(int n, uint64_t user, uint64_t group, int priorit
     int32_t tokens[100];
     for (int i = 0; i < n && i < 100; i++) tokens[i] = 3 + (int32_t)(user + (uint64_t)i * 7) % 110;
     struct rose_request r = {.user = user, .group = group, .priority = priority, .deadline_ms = deadline_ms};
-    struct pool_wish w = {.pooling = OP_POOL_MEAN, .normalize = true, .cls = -1};
+    struct pool_wish w = {.pooling = OP_POOL_MEAN, .normalize = true};
     return pool_submit(run.pool, &r, &w, tokens, NULL, (size_t)n, id, err);
 }
 
@@ -149,7 +149,7 @@ TEST(refusals)
 {
     struct rose_error err = {0};
     struct rose_request r = {0};
-    struct pool_wish w = {.pooling = OP_POOL_MEAN, .cls = -1};
+    struct pool_wish w = {.pooling = OP_POOL_MEAN};
     uint64_t id;
     int32_t bad[2] = {5, 120}, many[101] = {0};
     open_bert(1, (struct pool_options){.max_waiting = 3});
