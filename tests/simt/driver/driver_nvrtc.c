@@ -98,7 +98,13 @@ int nvrtcDestroyProgram(void **out)
 /* ---- compiling ---- */
 
 /* As simt_build.c, whose tests see the warnings; without the hooks in the fast library. */
-static const char flags[] = "-x c -std=gnu17 -O1 -g -fPIC "
+static const char flags[] =
+#ifdef __clang__
+    "-fno-caret-diagnostics "
+#else
+    "-fno-diagnostics-show-caret "
+#endif
+    "-x c -std=gnu17 -O1 -g -fPIC "
 #ifdef SIMT_DRIVER_CHECKED
                             "-fsanitize=thread -fno-optimize-sibling-calls "
 #ifdef __clang__
@@ -193,7 +199,7 @@ static int compile(struct program *p, const char *defines, const char *so)
     snprintf(tmp, sizeof tmp, "%s/out.so", directory);
     int length = snprintf(
         command, sizeof command,
-        "exec 2>%s; %s %s -fno-diagnostics-show-caret -fno-diagnostics-color -I%s%s -c %s/main.c -o "
+        "exec 2>%s; %s %s -I%s%s -c %s/main.c -o "
         "%s/main.o && %s -shared -o %s %s/main.o %s",
         log, SIMT_CC, flags, directory, defines, directory, directory, SIMT_CC, tmp, directory, self());
     int rc = ok && length < (int)sizeof command ? system(command) : -1;
