@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 
 enum { KINDS = 24, TRIED = 3, LENGTH = 512, PAGES = 2048, WARM = 1, REPLAYS = 2 };
-static const double limit_s = 0.3; /* a bucket */
+static const double limit_s = 0.15; /* a bucket */
 
 struct choice {
     int32_t rows;
