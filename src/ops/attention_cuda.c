@@ -155,7 +155,7 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
                                              : chunks > 4 ? 4
                                              : chunks > 2 ? 8
                                                           : 16;
-    int32_t span = page < tile ? page : tile, loaders = s->loaders ? s->loaders : 2;
+    int32_t span = page < tile ? page : tile, loaders = s->loaders ? s->loaders : 4;
     while (loaders > 1 && span % (turn * loaders)) loaders /= 2;
     common(out, s);
     plan_int(out, "TILE", tile);
