@@ -71,7 +71,7 @@ static enum rose_status open_cuda(struct rose_device *d, const struct rose_devic
     struct device_options options = {.kind = DEVICE_CUDA, .index = index, .debug_sync = o->debug_sync, .driver = o->driver};
     ROSE_TRY(device_open(&options, &d->device, err));
     ROSE_TRY(device_open_jit(d, o, err));
-    open_blas(d, o);
+    if (!o->driver) open_blas(d, o); /* the library brings its own way to NVIDIA's driver, and knows no other */
     snprintf(d->name, sizeof d->name, "%.90s, %s", d->device->info.name, d->device->info.arch);
     return ROSE_OK;
 }
