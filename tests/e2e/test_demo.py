@@ -53,7 +53,7 @@ def from_checkout_to_answer():
         done = demo(place, cache, "What is gravity?")
         equal((done.returncode, done.stderr.decode()), (0, "> What is gravity?\n"))
         assert done.stdout.strip(), done.stdout
-        equal(sorted(os.listdir(os.path.join(cache, "rose"))), [NAME, NAME + ".verified"])
+        equal(sorted(os.listdir(os.path.join(cache, "rose"))), [NAME, NAME + ".verified", "packed"])
 
 
 main()
