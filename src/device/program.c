@@ -173,12 +173,13 @@ enum rose_status program_finish(struct program *p, void *memory, size_t bytes, s
     if (need && !p->memory) return ROSE_NO_MEMORY;
     for (int i = 1; i < p->buffers_count; i++) {
         struct program_buffer_info *b = &p->buffers[i];
-        if (!b->external && b->first >= 0) b->address = (char *)p->memory + (uintptr_t)b->address;
+        if (!b->external && b->first >= 0) b->address = (void *)((uintptr_t)p->memory + (uintptr_t)b->address);
     }
     for (int i = 0; i < p->count; i++) {
         struct program_launch *l = &p->entries[i].launch;
         for (int u = 0; u < l->uses_count; u++) {
-            void *address = (char *)p->buffers[l->uses[u].buffer].address + l->uses[u].byte_offset;
+            /* Counted as a number: a planning device's addresses begin at zero. */
+            uintptr_t address = (uintptr_t)p->buffers[l->uses[u].buffer].address + l->uses[u].byte_offset;
             memcpy((char *)(uintptr_t)l->params + l->uses[u].param, &address, sizeof address);
         }
         if (l->ready) ROSE_TRY(l->ready(p->device, (void *)(uintptr_t)l->params, err));

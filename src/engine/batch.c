@@ -28,22 +28,22 @@ void batch_layout_make(const struct batch_sizes *s, struct batch_layout *l)
 
 void batch_view(const struct batch_layout *l, void *block, struct batch *b)
 {
-    char *p = block;
+    uintptr_t p = (uintptr_t)block; /* a draft has no memory: its addresses count from zero */
     *b = (struct batch){0};
-    b->row_history = (int64_t *)(void *)(p + l->row_history);
+    b->row_history = (int64_t *)(p + l->row_history);
     for (int32_t g = 0; g < l->sizes.groups; g++) {
-        b->kv_slot[g] = (int64_t *)(void *)(p + l->kv_slot[g]);
-        b->page_table[g] = (int32_t *)(void *)(p + l->page_table[g]);
+        b->kv_slot[g] = (int64_t *)(p + l->kv_slot[g]);
+        b->page_table[g] = (int32_t *)(p + l->page_table[g]);
     }
-    b->sample_row = (struct sample_row *)(void *)(p + l->sample_row);
-    b->edits = (struct sample_edit *)(void *)(p + l->edits);
-    b->inv_freq = (float *)(void *)(p + l->inv_freq);
-    b->tokens = (int32_t *)(void *)(p + l->tokens);
-    b->positions = (int32_t *)(void *)(p + l->positions);
-    b->row_seq = (int32_t *)(void *)(p + l->row_seq);
-    b->seq_rows = (int32_t *)(void *)(p + l->seq_rows);
-    b->seq_length = (int32_t *)(void *)(p + l->seq_length);
-    b->sample_rows = (int32_t *)(void *)(p + l->sample_rows);
+    b->sample_row = (struct sample_row *)(p + l->sample_row);
+    b->edits = (struct sample_edit *)(p + l->edits);
+    b->inv_freq = (float *)(p + l->inv_freq);
+    b->tokens = (int32_t *)(p + l->tokens);
+    b->positions = (int32_t *)(p + l->positions);
+    b->row_seq = (int32_t *)(p + l->row_seq);
+    b->seq_rows = (int32_t *)(p + l->seq_rows);
+    b->seq_length = (int32_t *)(p + l->seq_length);
+    b->sample_rows = (int32_t *)(p + l->sample_rows);
 }
 
 void batch_step(const struct batch_layout *l, struct program *program, void *block, struct op_step *step)

@@ -332,7 +332,7 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     plan_int(out, "NT", nt);
     plan_int(out, "WARPS", warps);
     plan_int(out, "DEPTH", depth);
-    plan_int(out, "OCCUPANCY", 2 * per_unit);
+    plan_int(out, "OCCUPANCY", warps > 8 ? per_unit : 2 * per_unit); /* 1024 threads an SM have 64 registers each: too few for sixteen warps */
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "SPLIT", m->splits > 1);
     plan_int(out, "K_TAIL", s->k % GEMV_STEP != 0);
