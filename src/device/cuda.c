@@ -18,9 +18,17 @@ enum rose_status cuda_enter(struct cuda_device *d, struct rose_error *err)
     return cuda_check(d, d->api.context_set(d->context), err, "cuCtxSetCurrent");
 }
 
-/* The names in flight, each once, oldest first. */
-static void name_flight(const struct cuda_device *d, struct strbuf *out)
+/* Cut off where it does not fit: this runs inside the token loop, where nothing allocates. */
+static void append(char *out, size_t size, const char *before, const char *text)
 {
+    size_t used = strlen(out);
+    snprintf(out + used, size - used, "%s%s", before, text);
+}
+
+/* The names in flight, each once, oldest first. */
+static void name_flight(const struct cuda_device *d, char *out, size_t size)
+{
+    out[0] = 0;
     const char *seen[8];
     int n = 0;
     uint64_t from = d->launched - d->landed > CUDA_FLIGHT ? d->launched - CUDA_FLIGHT : d->landed;
@@ -30,16 +38,16 @@ static void name_flight(const struct cuda_device *d, struct strbuf *out)
         while (k < n && strcmp(seen[k], name)) k++;
         if (k < n) continue;
         if (n == (int)ROSE_COUNT(seen)) {
-            strbuf_adds(out, ", …");
+            append(out, size, "", ", …");
             break;
         }
         seen[n++] = name;
-        strbuf_printf(out, "%s%s", n > 1 ? ", " : "", name);
+        append(out, size, n > 1 ? ", " : "", name);
     }
     if (n == 0)
-        strbuf_adds(out, "none (a copy or an earlier fault)");
+        append(out, size, "", "none (a copy or an earlier fault)");
     else if (n > 1)
-        strbuf_adds(out, "; one of these: --debug-sync finds which");
+        append(out, size, "", "; one of these: --debug-sync finds which");
 }
 
 enum rose_status cuda_check(struct cuda_device *d, cu_result code, struct rose_error *err, const char *fmt,
@@ -52,13 +60,12 @@ enum rose_status cuda_check(struct cuda_device *d, cu_result code, struct rose_e
     vsnprintf(call, sizeof call, fmt, args);
     va_end(args);
     if (!cuda_api_sticky(code) || !d->stream) return cuda_api_error(&d->api, code, err, "%s", call);
-    struct strbuf flight = {.limit = 600};
-    name_flight(d, &flight);
+    char flight[640];
+    name_flight(d, flight, sizeof flight);
     d->failure_status =
         cuda_api_error(&d->api, code, &d->failure, "the device %s is lost; kernel in flight: %s; %s",
-                       d->base.info.name, flight.p ? flight.p : "?", call);
+                       d->base.info.name, flight, call);
     d->lost = true;
-    strbuf_free(&flight);
     if (err) *err = d->failure;
     return d->failure_status;
 }
@@ -269,7 +276,8 @@ static enum rose_status open_device(struct cuda_device *d, const struct device_o
 static void cuda_close(struct device *device)
 {
     struct cuda_device *d = (struct cuda_device *)device;
-    bool alive = d->context && cuda_enter(d, NULL) == ROSE_OK;
+    /* A lost device's objects are given back too: where the driver refuses, the context's end takes them. */
+    bool alive = d->context && d->api.context_set(d->context) == CU_SUCCESS;
     if (alive && d->stream) d->api.stream_wait(d->stream);
     while (d->modules) cuda_module_unload(d->modules);
     while (d->events) {

@@ -270,7 +270,7 @@ void cuda_launch_program_gone(struct device *device, struct program *program)
     struct cuda_device *d = (struct cuda_device *)device;
     struct program_graphs *g = program->backend;
     if (!g) return;
-    if (cuda_enter(d, NULL) == ROSE_OK) {
+    if (d->api.context_set(d->context) == CU_SUCCESS) { /* also when the device is lost */
         d->api.stream_wait(d->stream);
         for (int i = 0; i < CUDA_GRAPHS; i++)
             if (g->slots[i].exec) d->api.graph_exec_destroy(g->slots[i].exec);
