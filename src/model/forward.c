@@ -87,6 +87,8 @@ static enum rose_status project(struct recorder *r, const char *name, int layer,
     return op_matmul(r->program, &m, r->err);
 }
 
+static bool is_packed(const struct op_weight *w) { return dtype_info(w->dtype)->block > 1; }
+
 static enum rose_status attention(struct recorder *r, int i)
 {
     const struct model_config *c = r->config;
@@ -116,7 +118,8 @@ static enum rose_status attention(struct recorder *r, int i)
     struct op_value a = forward_value(r, "attention", EXTENT_ROWS, heads->heads * heads->value_dim);
     struct op_attention at = {.layer = i, .heads = *heads, .q = q, .y = a, .scale = c->attention_scale, .softcap = c->attention_softcap, .window = lc->window,
                               .group = lc->group, .group_layer = lc->group_layer, .group_layers = c->group_layers, .deterministic = r->forward->deterministic,
-                              .bidirectional = c->own_rows, .causal = c->causal, .k = k, .v = v, .relative = r->model->relative, .relative_reach = c->context};
+                              .bidirectional = c->own_rows, .causal = c->causal, .k = k, .v = v, .relative = r->model->relative, .relative_reach = c->context,
+                              .half = c->own_rows && (r->model->rough || (is_packed(&l->weight[SLOT_Q]) && is_packed(&l->weight[SLOT_O])))};
     ROSE_TRY(op_attention(r->program, &r->forward->step, &r->forward->cache, &at, r->err));
     struct op_value out = target(r, "attention_out");
     ROSE_TRY(project(r, "o", i, &l->weight[SLOT_O], l->vector[SLOT_O_BIAS], a, out));

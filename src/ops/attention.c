@@ -206,7 +206,7 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
                                  .kv_heads = h->kv_heads,
                                  .head_dim = h->head_dim,
                                  .value_dim = h->value_dim,
-                                 .cache_dtype = (int32_t)(op->bidirectional ? DTYPE_F32 : cache->dtype),
+                                 .cache_dtype = (int32_t)(!op->bidirectional ? cache->dtype : op->half ? DTYPE_BF16 : DTYPE_F32),
                                  .window = op->window,
                                  .bidirectional = op->bidirectional,
                                  .causal = op->causal,

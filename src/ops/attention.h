@@ -63,6 +63,7 @@ struct op_attention {
     int32_t relative_reach;
     const float *alibi_slopes; /* f32 [heads] or NULL */
     bool deterministic;
+    bool half; /* with bidirectional: products in bfloat16 will do (CPU), as where the weights are no more exact */
 };
 enum rose_status op_attention(struct program *program, const struct op_step *step,
                               const struct op_cache *cache, const struct op_attention *op,

@@ -6,7 +6,7 @@
  * absolute positions the online softmax runs over the tiles in order; chunks are merged in order. A masked
  * score adds exactly zero. So a row's bits are the same alone and in any batch, and deterministic costs
  * nothing in float32. Only the bfloat16 kernels (chosen for tiles of many rows over F16, BF16 and Q8_0
- * caches, never with `deterministic`) round differently: there a row's bits depend on the chunking, but
+ * caches, and over own rows that are said to be no more exact; never with `deterministic`) round differently: there a row's bits depend on the chunking, but
  * neither on the threads nor on the batch.
  */
 #ifndef ROSE_KERNELS_CPU_ATTENTION_H
@@ -30,6 +30,7 @@ enum {
     ATTENTION_PANEL = 512,       /* tokens packed at a time; a multiple of the tile */
     ATTENTION_DIRECT_ROWS = 12,  /* up to so many rows are computed straight from the cache */
     ATTENTION_HALF_LEAST = 32,   /* sequences of fewer rows times heads of an item are computed in float32 */
+    ATTENTION_HALF_OWN_LEAST = 8, /* the same over own rows, which either way must be turned over first */
 };
 
 #define ATTENTION_SLACK 8.0f /* see attention_softmax_body.h */
@@ -47,6 +48,7 @@ struct attention_softmax {
     const int32_t *position; /* [rows] minus the tile's first token */
     float softcap;           /* times log2 e; 0: none */
     int32_t rows, acc_ld, value_dim;
+    int32_t columns;         /* no row sees columns from here on: they are neither read nor written */
 };
 
 struct attention_kernels {
@@ -95,6 +97,9 @@ struct attention_half_kernels {
     void (*load_k)(enum dtype dtype, const uint8_t *block_k, int32_t d, int32_t d32, uint16_t *out);
     void (*load_v)(enum dtype dtype, const uint8_t *block_v, int32_t e, int32_t lo, int32_t hi, uint16_t *out,
                    int32_t ld);
+    /* the same from rows of float32, [n, stride], n up to 16 */
+    void (*own_k)(const float *k, int64_t stride, int32_t n, int32_t d, int32_t d32, uint16_t *out);
+    void (*own_v)(const float *v, int64_t stride, int32_t e, int32_t lo, int32_t hi, uint16_t *out, int32_t ld);
     void (*pass)(const struct attention_pass *p);
     void (*begin)(void), (*end)(void); /* around an item */
 };

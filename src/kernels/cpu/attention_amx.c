@@ -138,8 +138,7 @@ static void half_end(void)
     amx_end();
 }
 
-const struct attention_half_kernels attention_half_amx = {half_query, half_load_k, half_load_v,
-                                                          amx_pass,   half_begin,  half_end};
+const struct attention_half_kernels attention_half_amx = {half_query, half_load_k, half_load_v, half_own_k, half_own_v, amx_pass, half_begin, half_end};
 #else
 typedef int attention_amx_unused; /* other architectures */
 #endif

@@ -45,6 +45,7 @@ VEC_INLINE __m512bh half_pair(const uint16_t *p)
     }
 #define HALF_ROWS(FN, NV) FN(1, NV) FN(2, NV) FN(3, NV) FN(4, NV) FN(5, NV) FN(6, NV)
 HALF_ROWS(HALF_FN, 4)
+HALF_ROWS(HALF_FN, 2)
 HALF_ROWS(HALF_FN, 1)
 
 typedef void half_block(const uint16_t *, int64_t, const uint16_t *, int64_t, int64_t, float *, int64_t,
@@ -56,17 +57,17 @@ static void half_product(const uint16_t *a, int64_t lda, const uint16_t *b, int6
                          bool accumulate)
 {
 #define ENTRY(R, NV) half_block_##R##_##NV,
-    static half_block *const wide[] = {HALF_ROWS(ENTRY, 4)}, *const narrow[] = {HALF_ROWS(ENTRY, 1)};
+    static half_block *const wide[] = {HALF_ROWS(ENTRY, 4)}, *const two[] = {HALF_ROWS(ENTRY, 2)}, *const narrow[] = {HALF_ROWS(ENTRY, 1)};
 #undef ENTRY
     for (int32_t j = 0; j < n;) {
-        half_block *const *table = n - j >= 4 ? wide : narrow;
+        half_block *const *table = n - j >= 4 ? wide : n - j >= 2 ? two : narrow;
         for (int32_t i = 0; i < rows;) {
             int32_t left = rows - i, r = left >= 12 || left == 6 ? 6 : left > 6 ? (left + 1) / 2 : left;
             table[r - 1](a + i * lda, lda, b + j * step, ldb, step, c + i * ldc + 16 * j, ldc, x0, x1,
                          accumulate);
             i += r;
         }
-        j += n - j >= 4 ? 4 : 1;
+        j += n - j >= 4 ? 4 : n - j >= 2 ? 2 : 1;
     }
 }
 
@@ -90,8 +91,8 @@ static void half_pass(const struct attention_pass *p)
 
 static void half_nothing(void) {}
 
-const struct attention_half_kernels attention_half_bf16 = {half_query, half_load_k,  half_load_v,
-                                                           half_pass,  half_nothing, half_nothing};
+const struct attention_half_kernels attention_half_bf16 = {half_query, half_load_k, half_load_v,  half_own_k,
+                                                           half_own_v, half_pass,   half_nothing, half_nothing};
 #else
 typedef int attention_bf16_unused; /* other architectures */
 #endif

@@ -1,5 +1,6 @@
 /* Arithmetic of attention tiles; included once an instruction set. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_turn.h"
 
 /* R rows times NV vectors of columns, kept in registers over all of k. */
 #define ATTENTION_BLOCK(R, NV)                                                                        \
@@ -74,13 +75,13 @@ static void VEC_NAME(attention_product)(const float *a, int32_t lda, const float
 
 #include "kernels/cpu/attention_softmax_body.h"
 
-static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
+/* N: vectors of columns that rows see; constant after inlining. */
+VEC_INLINE void VEC_NAME(attention_softmax_of)(const struct attention_softmax *s, const int N)
 {
-    enum { N = ATTENTION_TILE / VL };
     bool plain = s->softcap == 0 && !s->slopes && !s->relative;
     for (int32_t r = 0; r < s->rows; r++) {
         float *row = s->scores + r * ATTENTION_TILE, *sum = s->sum + r * ATTENTION_LANES;
-        vf x[N], limit = vset1(s->maximum[r] + ATTENTION_SLACK), high;
+        vf x[ATTENTION_TILE / VL], limit = vset1(s->maximum[r] + ATTENTION_SLACK), high;
         VEC_UNROLL
         for (int j = 0; j < N; j++) x[j] = vload(row + j * VL);
         if (!(plain && s->lo[r] == 0 && s->hi[r] == ATTENTION_TILE)) VEC_UNROLL
@@ -99,6 +100,15 @@ static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
         }
         vstore(sum, total);
     }
+}
+
+/* A column that nobody sees would add exactly zero. */
+static void VEC_NAME(attention_softmax)(const struct attention_softmax *s)
+{
+    enum { N = ATTENTION_TILE / VL };
+    if (s->columns <= ATTENTION_TILE / 4) VEC_NAME(attention_softmax_of)(s, N / 4);
+    else if (s->columns <= ATTENTION_TILE / 2) VEC_NAME(attention_softmax_of)(s, N / 2);
+    else VEC_NAME(attention_softmax_of)(s, N);
 }
 
 static void VEC_NAME(attention_sums)(const float *lanes, int32_t rows, float *l)
@@ -156,7 +166,18 @@ static void VEC_NAME(attention_finish)(float *y, float m, float l, const float *
 static void VEC_NAME(attention_transpose)(const float *k, int64_t stride, int32_t n, int32_t d, float *kt,
                                           int32_t ld)
 {
-    for (int32_t b = 0; b < d; b += 16) /* 16 x 16 at a time stays in the nearest cache */
+    int32_t done = 0;
+#if defined(__AVX512F__)
+    for (; done + VL <= d; done += VL) {
+        __m512i row[16];
+        VEC_UNROLL
+        for (int32_t t = 0; t < 16; t++) row[t] = t < n ? _mm512_loadu_si512(k + t * stride + done) : _mm512_setzero_si512();
+        attention_turn(row);
+        VEC_UNROLL
+        for (int32_t i = 0; i < 16; i++) _mm512_mask_storeu_epi32(kt + (int64_t)(done + i) * ld, (__mmask16)((1u << n) - 1), row[i]);
+    }
+#endif
+    for (int32_t b = done; b < d; b += 16) /* 16 x 16 at a time stays in the nearest cache */
         for (int32_t t = 0; t < n; t++)
             for (int32_t i = b; i < b + 16 && i < d; i++) kt[(int64_t)i * ld + t] = k[t * stride + i];
 }

@@ -89,7 +89,7 @@ static size_t walk_scratch(struct walk *w, char *base)
  * multiply-adds are faster than AVX512-BF16 on the machines that have AMX too. */
 static const struct attention_half_kernels *half_of(const struct attention_params *p)
 {
-    if (p->deterministic || p->bidirectional || p->cache_dtype == DTYPE_F32) return NULL;
+    if (p->deterministic || p->relative || p->cache_dtype == DTYPE_F32) return NULL;
 #if defined(__x86_64__)
     if (cpu_isa() >= CPU_ISA_AMX) return &attention_half_amx;
     if (cpu_isa() == CPU_ISA_AVX512 && !cpu_isa_available(CPU_ISA_AMX) &&
@@ -172,7 +172,7 @@ static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
     int64_t position, unused;
     row_sees(w, seq, first, &it.begin, &unused, &position);
     row_sees(w, seq, first + it.rows - 1, &unused, &it.end, &position);
-    it.half = w->half && (int64_t)n * w->part_heads >= ATTENTION_HALF_LEAST;
+    it.half = w->half && (int64_t)n * w->part_heads >= (w->p->bidirectional ? ATTENTION_HALF_OWN_LEAST : ATTENTION_HALF_LEAST);
     it.chunk = it.half ? ATTENTION_HALF_CHUNK : ATTENTION_CHUNK;
     return it;
 }
@@ -346,6 +346,15 @@ static void panel_load(const struct walk *w, const struct item *it, int64_t begi
         int64_t t = n->base + c0;
         uint16_t *v = w->half_v + (size_t)c0 * (size_t)w->ld;
         bool wanted = t + KV_BLOCK > begin && t < end;
+        if (wanted && p->bidirectional) {
+            int64_t row = w->seq_rows[it->seq] + t;
+            int32_t lo = (int32_t)ROSE_MAX(begin - t, 0), hi = (int32_t)ROSE_MIN(end - t, KV_BLOCK);
+            w->half->own_k((const float *)p->k + row * p->k_stride + (int64_t)it->kv_head * p->head_dim, p->k_stride, hi, p->head_dim, w->d32,
+                           w->half_k + (size_t)c0 * (size_t)w->d32);
+            w->half->own_v((const float *)p->v + row * p->v_stride + (int64_t)it->kv_head * p->value_dim, p->v_stride, p->value_dim, lo, hi, v, w->ld);
+            n->present[c0 / ATTENTION_TILE] |= (uint64_t)0xFFFF << c0 % ATTENTION_TILE;
+            continue;
+        }
         const uint8_t *block = wanted ? block_of(w, it, t) : NULL;
         if (!block) {
             if (wanted) n->whole = false;
@@ -440,7 +449,8 @@ static void tile_run(const struct walk *w, const struct item *it, int64_t t0)
                                   .position = w->position,
                                   .softcap = p->softcap * LOG2_E,
                                   .rows = rows,
-                                  .acc_ld = w->ld};
+                                  .acc_ld = w->ld,
+                                  .columns = end};
     if (direct) tile_ask(w, it, t0 + ATTENTION_TILE);
     if (direct)
         w->f->direct_scores(w->layout.dtype, w->q, rows, blocks, b0, b1, p->head_dim, w->scores);
@@ -618,9 +628,18 @@ struct queue {
     const struct walk *w;
     struct worker *worker;
     int64_t total, base; /* items; items of the sequences before seq (owned: of its own items, how many are taken) */
+    int64_t next, end;   /* items taken together and not given out yet */
     int32_t seq;
     bool owned;
 };
+
+/* Items over own rows may be tiny (a head of a short text): the heads of a sequence, whose rows share lines, are taken together where enough
+ * others are left to even out. */
+static size_t queue_grain(const struct queue *q)
+{
+    int64_t units = (int64_t)q->w->p->kv_heads * q->w->parts, each = q->total / (8 * (int64_t)q->worker->count);
+    return q->w->p->bidirectional && each > 1 ? (size_t)ROSE_MIN(units, each) : 1;
+}
 
 /* A batch of decode rows of like lengths: seven eighths of the items of its own rows (as the products before and behind share them) are a
  * worker's at once, so that queries, results and the newest keys stay in its core's cache; the rest goes to who comes first. */
@@ -665,8 +684,11 @@ static bool queue_take(struct queue *q, struct item *it)
 {
     size_t begin, end;
     if (q->owned) return owned_take(q, it);
-    if (!worker_next(q->worker, (size_t)q->total, 1, &begin, &end)) return false;
-    int64_t u = q->total - 1 - (int64_t)begin;
+    if (q->next == q->end) {
+        if (!worker_next(q->worker, (size_t)q->total, queue_grain(q), &begin, &end)) return false;
+        q->next = (int64_t)begin, q->end = (int64_t)end;
+    }
+    int64_t u = q->total - 1 - q->next++;
     while (u < q->base) q->base -= seq_tiles(q->w, --q->seq) * q->w->p->kv_heads * q->w->parts;
     *it = item_of(q->w, q->seq, u - q->base);
     return true;
@@ -684,7 +706,7 @@ void attention_driver_run(const struct attention_kernels *kernels, const struct 
         return;
     }
     bool owned = owned_wanted(&w, total, worker);
-    struct queue queue = {&w, worker, total, owned ? 0 : total, w.seqs, owned};
+    struct queue queue = {.w = &w, .worker = worker, .total = total, .base = owned ? 0 : total, .seq = w.seqs, .owned = owned};
     struct item it, next;
     for (bool more = queue_take(&queue, &it); more; it = next) {
         bool ahead = it.rows * it.heads <= ATTENTION_DIRECT_ROWS;

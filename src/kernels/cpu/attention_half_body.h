@@ -5,6 +5,7 @@
  * 16 tokens as [d/2][16][2], values per tile as [32][ld][2], where a pair is two dims of a key or two tokens
  * of a value. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_turn.h"
 
 /* float32 to bfloat16 bits in the upper half of each lane, round to nearest even. */
 VEC_INLINE __m512i half_upper(__m512 x)
@@ -117,6 +118,30 @@ static void half_load_v(enum dtype dtype, const uint8_t *block, int32_t e, int32
     }
 }
 
+/* Keys of up to 16 rows, f32 [n, stride], as half_load_k makes them; rows behind n become zero. */
+static void half_own_k(const float *k, int64_t stride, int32_t n, int32_t d, int32_t d32, uint16_t *out)
+{
+    for (int32_t i = 0; i < d32; i += 2 * VL) {
+        __m512i row[KV_BLOCK];
+        VEC_UNROLL
+        for (int32_t t = 0; t < KV_BLOCK; t++)
+            row[t] = t < n ? half_two(half_some(k + t * stride + i, d - i), half_some(k + t * stride + i + VL, d - i - VL)) : _mm512_setzero_si512();
+        attention_turn(row);
+        VEC_UNROLL
+        for (int32_t x = 0; x < KV_BLOCK; x++) _mm512_storeu_si512(out + (size_t)(i + 2 * x) * KV_BLOCK, row[x]);
+    }
+}
+
+/* Values of up to 16 rows, f32 [n, stride], as half_load_v makes them; rows outside [lo, hi) become zero. */
+static void half_own_v(const float *v, int64_t stride, int32_t e, int32_t lo, int32_t hi, uint16_t *out, int32_t ld)
+{
+    for (int32_t t = 0; t < KV_BLOCK; t += 2, out += 2 * ld) {
+        bool even = t >= lo && t < hi, odd = t + 1 >= lo && t + 1 < hi;
+        for (int32_t i = 0; i < ld; i += VL)
+            half_pairs(out + 2 * i, even ? half_some(v + t * stride + i, e - i) : vset1(0), odd ? half_some(v + (t + 1) * stride + i, e - i) : vset1(0));
+    }
+}
+
 /* 2^(x - m) for whole m with |m| < 2^21, as exact as bfloat16 needs (7.5e-5): magic is 1.5 2^23 - m, so that
  * x + magic is rounded to a whole number whose low bits are the exponent; 2^f for |f| <= 1/2 by an own
  * minimax fit of degree 3. low = m - 120: no less comes out than 2^-120. */
@@ -195,16 +220,15 @@ enum half_kind {
     HALF_GENERAL
 }; /* all in sight; masks; soft cap or alibi and masks */
 
-/* Row r of tile j: its weights and its share of the sums. `kind` is constant after inlining; the bits are the
- * same for every kind that applies. */
+/* Row r of tile j: its weights and its share of the sums. `kind` and N, the vectors of columns that any row
+ * sees (1, 2 or 4), are constant after inlining; the bits are the same for every kind and N that applies. */
 VEC_INLINE void half_softmax_row(const struct attention_pass *p, int32_t j, int32_t r, const float *scores,
-                                 uint16_t *weights, enum half_kind kind, struct half_growth *g)
+                                 uint16_t *weights, enum half_kind kind, const int N, struct half_growth *g)
 {
-    enum { N = ATTENTION_TILE / 16 };
     const float *row = scores + r * ATTENTION_TILE;
     float *sum = p->sum + r * ATTENTION_LANES;
     uint64_t seen = kind == HALF_PLAIN ? ~0ull : half_seen(p, r, j);
-    vf x[N], w[N];
+    vf x[ATTENTION_TILE / 16], w[ATTENTION_TILE / 16];
     VEC_UNROLL
     for (int i = 0; i < N; i++) {
         x[i] = vload(row + i * VL);
@@ -215,7 +239,9 @@ VEC_INLINE void half_softmax_row(const struct attention_pass *p, int32_t j, int3
         }
         if (kind != HALF_PLAIN) x[i] = vsel((__mmask16)(seen >> (16 * i)), x[i], vset1(-INFINITY));
     }
-    vf high = vmax(vmax(x[0], x[1]), vmax(x[2], x[3])), m = vset1(p->maximum[r]);
+    vf high = x[0], m = vset1(p->maximum[r]);
+    if (N > 1) high = vmax(high, x[1]);
+    if (N == 4) high = vmax(high, vmax(x[2], x[3]));
     if (__builtin_expect(vbits(vlt(vset1(g->limit[r]), high)) != 0, 0)) {
         float top = vhmax(high);
         if (top > p->maximum[r] + ATTENTION_SLACK) half_follow(p, r, ceilf(top), g);
@@ -232,19 +258,27 @@ VEC_INLINE void half_softmax_row(const struct attention_pass *p, int32_t j, int3
         w[i] = half_power(x[i], magic, low);
         if (kind != HALF_PLAIN) w[i] = _mm512_maskz_mov_ps((__mmask16)(seen >> (16 * i)), w[i]);
     }
-    vstore(sum, vload(sum) + ((w[0] + w[1]) + (w[2] + w[3])));
-    _mm512_storeu_si512(weights + r * ATTENTION_TILE, half_two(w[0], w[1]));
-    _mm512_storeu_si512(weights + r * ATTENTION_TILE + 32, half_two(w[2], w[3]));
+    vf part = w[0];
+    if (N > 1) part = part + w[1];
+    if (N == 4) part = part + (w[2] + w[3]);
+    vstore(sum, vload(sum) + part);
+    _mm512_storeu_si512(weights + r * ATTENTION_TILE, half_two(w[0], N == 1 ? vset1(0) : w[1]));
+    _mm512_storeu_si512(weights + r * ATTENTION_TILE + 32, N == 4 ? half_two(w[2], w[3]) : _mm512_setzero_si512());
 }
 
 /* Rows [r0, r1) of tile j. */
 VEC_INLINE void half_softmax(const struct attention_pass *p, int32_t j, int32_t r0, int32_t r1,
                              const float *scores, uint16_t *weights, struct half_growth *g)
 {
+    int32_t columns = p->hi[p->rows - 1] - j * ATTENTION_TILE; /* the last row's limit is the highest */
     if (j >= p->plain0 && j < p->plain1)
-        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_PLAIN, g);
-    else if (p->softcap == 0 && !p->slopes)
-        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_BORDER, g);
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_PLAIN, 4, g);
+    else if (p->softcap != 0 || p->slopes)
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_GENERAL, 4, g);
+    else if (columns > 2 * VL)
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_BORDER, 4, g);
+    else if (columns > VL)
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_BORDER, 2, g);
     else
-        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_GENERAL, g);
+        for (int32_t r = r0; r < r1; r++) half_softmax_row(p, j, r, scores, weights, HALF_BORDER, 1, g);
 }

@@ -4,11 +4,15 @@
 #define ROSE_KERNELS_CPU_MATMUL_EPILOGUE_H
 
 #include "kernels/cpu/elementwise_vec.h"
+#include "kernels/cpu/erf.h"
 #include "kernels/cpu/matmul.h"
 
-/* erf by Abramowitz & Stegun 7.1.26: absolute error below 1.5e-7. */
+/* erf; without AVX-512 by Abramowitz & Stegun 7.1.26: absolute error below 1.5e-7. */
 VEC_INLINE vf matmul_erf(vf x)
 {
+#if defined(__AVX512F__)
+    return verf(x);
+#else
     vf a = vabs(x), t = vset1(1.0f) / vfma(a, vset1(0.3275911f), vset1(1.0f));
     vf p = vset1(1.061405429f);
     p = vfma(p, t, vset1(-1.453152027f));
@@ -17,6 +21,7 @@ VEC_INLINE vf matmul_erf(vf x)
     p = vfma(p, t, vset1(0.254829592f));
     vf e = vexp(vset1(0.0f) - a * a);
     return vcopysign(vset1(1.0f) - p * t * e, x);
+#endif
 }
 
 VEC_INLINE vf matmul_sigmoid_times(vf x, vf u) /* x / (1 + e^-u) */
@@ -79,6 +84,10 @@ static void VEC_NAME(matmul_finish)(const struct matmul_finish *f, const float *
 {
     if (cols == CPU_GROUP && f->activation == MATMUL_SILU && up) {
         matmul_finish_whole(f, MATMUL_SILU, out, up, rows, y, stride);
+        return;
+    }
+    if (cols == CPU_GROUP && f->activation == MATMUL_GELU_ERF && !up) {
+        matmul_finish_whole(f, MATMUL_GELU_ERF, out, NULL, rows, y, stride);
         return;
     }
     if (cols == CPU_GROUP && f->activation == MATMUL_LINEAR && !up) {

@@ -40,7 +40,8 @@ struct attention_params {
     void *partial;          /* f32 [partial_rows, value_dim + 2]: split sequences */
     int64_t q_stride, y_stride, k_stride, v_stride, page_bytes;
     int32_t heads, kv_heads, head_dim, value_dim;
-    int32_t cache_dtype, page_tokens, layer, table_stride;
+    int32_t cache_dtype; /* bidirectional: DTYPE_BF16 where products in bfloat16 will do, else DTYPE_F32 */
+    int32_t page_tokens, layer, table_stride;
     int32_t window, bidirectional, deterministic, partial_rows;
     int32_t causal, relative_reach;
     float scale, softcap;
