@@ -401,6 +401,7 @@ static enum rose_status load(struct loader *l)
     ROSE_TRY(head_read(&m->arena, m->weights, &l->wish, &m->config, l->err));
     l->arch = m->config.arch;
     l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
+    m->rough = l->wish.weights != 0;
     if (!l->gguf && !l->dummy) find_prefix(l);
     if (!l->gguf && !l->dummy && m->config.head.task != MODEL_EMBED) untie(m);
     if (!l->dummy) ROSE_TRY(check_experts(l));

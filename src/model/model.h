@@ -41,6 +41,7 @@ struct model {
     size_t vectors_bytes;
     int64_t parameters;
     bool dummy; /* random weights */
+    bool rough; /* its owner asked for other weights than the file's: attention over own rows may round to bfloat16 too */
     char notice[256]; /* what was done to weights while loading ("… converted to BF16"), empty: nothing */
     double upload_seconds; /* CUDA: weights to the device */
 };
