@@ -156,24 +156,14 @@ static bool npy_header(FILE *f, size_t rows, int columns)
 /* How many answers an output file holds already; what is behind the last whole one is cut off. */
 static enum rose_status resume(struct embed *e, struct rose_error *err)
 {
-    bool lines = !strcmp(o.format, "jsonl");
-    long head = strcmp(o.format, "npy") ? 0 : NPY_HEADER, whole = 0, size;
-    e->out = fopen(o.output, "r+be");
-    if (!e->out && errno == ENOENT) e->out = fopen(o.output, "w+be");
-    if (!e->out) return status_at(err, ROSE_IO, o.output, -1, "cannot write %s: %s", o.output, strerror(errno));
-    if (lines) {
-        long at = 0;
-        for (int c; (c = getc(e->out)) != EOF;) {
-            at++;
-            if (c == '\n') e->first++, whole = at;
-        }
-    } else if (fseek(e->out, 0, SEEK_END) == 0 && (size = ftell(e->out)) > head) {
+    if (!strcmp(o.format, "jsonl")) return texts_resume(o.output, e->lines.count, &e->out, &e->first, err);
+    long head = strcmp(o.format, "npy") ? 0 : NPY_HEADER, whole = head, size;
+    ROSE_TRY(texts_open(o.output, &e->out, err));
+    if (fseek(e->out, 0, SEEK_END) == 0 && (size = ftell(e->out)) > head) {
         e->first = (size_t)(size - head) / ((size_t)e->columns * sizeof(float));
         whole = head + (long)(e->first * (size_t)e->columns * sizeof(float));
     }
-    if (e->first > e->lines.count)
-        return status_at(err, ROSE_INVALID, o.output, -1, "%s holds %zu answers and the input has %zu lines: it belongs to another input", o.output, e->first, e->lines.count);
-    if (!whole) whole = head;
+    if (e->first > e->lines.count) return texts_foreign(o.output, e->first, e->lines.count, err);
     if (fflush(e->out) || ftruncate(fileno(e->out), whole) || (head && !npy_header(e->out, e->first, e->columns)) || fseek(e->out, whole, SEEK_SET))
         return status_at(err, ROSE_IO, o.output, -1, "cannot write %s: %s", o.output, strerror(errno));
     return ROSE_OK;
@@ -187,7 +177,7 @@ static enum rose_status run(struct cli_engine *engine, struct embed *e, bool *in
     e->out = stdout;
     if (o.output) ROSE_TRY(resume(e, err));
     if (!o.output && !strcmp(o.format, "npy")) return status_set(err, ROSE_INVALID, "--format npy wants --output FILE: its head says how many rows there are");
-    struct texts_job job = {engine->engine, e->first, e->lines.count, "embedding", e, request, answer, emit};
+    struct texts_job job = {engine->engine, e->first, e->lines.count, "embedding", e, request, answer, emit, NULL};
     enum rose_status s = texts_run(&job, interrupted, err);
     bool bad = fflush(e->out) != 0;
     if (o.output && !strcmp(o.format, "npy")) {

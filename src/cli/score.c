@@ -1,20 +1,23 @@
-/* rose score: pairs to relevance, documents to a ranking, texts to labels, by what the model is. */
+/* rose score: pairs to relevance (of models that only embed: to how alike their embeddings are), documents to a ranking, texts to labels, by what
+ * the model is. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/similar.h"
 #include "cli/commands.h"
 #include "cli/texts.h"
 
 static struct {
-    const char *query, *instruction, *truncate;
+    const char *output, *query, *instruction, *truncate;
     int64_t top;
     bool raw;
 } o;
 
 static const struct option options[] = {
+    {"output", 'o', OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "write here instead of standard output; what is there is gone on with", &o.output},
     {"query", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "every line is a document to score against it", &o.query},
     {"instruction", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "what is looked for, for rerankers whose template says it", &o.instruction},
     {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},
@@ -36,15 +39,25 @@ struct item {
     size_t line, place, of; /* of: documents of the line, 0: no list */
 };
 
+/* A text to embed: an item's second one, or its first one where the item before has another. */
+struct part {
+    size_t item;
+    bool first;
+};
+
 struct score {
     struct rose_engine *engine;
     struct rose_model_info info;
-    bool scores;
+    bool scores, embeds; /* pairs by the model's own score, or by their embeddings */
     struct texts_lines lines;
     struct arena arena;
     struct item *items;
     size_t count, room;
-    float *values; /* [count], of lists */
+    float *values;      /* [count], of lists */
+    struct part *parts; /* [parts_count] */
+    size_t parts_count;
+    float *query;       /* [embedding_size] of the latest first text */
+    FILE *out;
 };
 
 static enum rose_status add(struct score *s, struct item item, struct rose_error *err)
@@ -77,6 +90,7 @@ static enum rose_status add_json(struct score *s, size_t line, const struct json
     if (!has_first && o.query) first = str_of(o.query), has_first = true;
     if (!has_first) return status_set(err, ROSE_INVALID, "line %zu: an object wants \"query\" and \"document\" or \"documents\", or \"text\"", line + 1);
     if (!json_is(list, JSON_ARRAY)) return add(s, (struct item){first, second, has_second, line, 0, 0}, err);
+    if (!list->count) return status_set(err, ROSE_INVALID, "line %zu: \"documents\" is empty", line + 1);
     for (uint32_t i = 0; i < list->count; i++) {
         const struct json *d = &list->items[i], *text = json_is(d, JSON_OBJECT) ? json_get(d, "text") : d;
         if (!json_is(text, JSON_STRING)) return status_set(err, ROSE_INVALID, "line %zu: \"documents\"[%u] is no text", line + 1, i);
@@ -99,16 +113,26 @@ static enum rose_status add_line(struct score *s, size_t line, struct rose_error
     }
     if (o.query) return add(s, (struct item){str_of(o.query), text, true, line, 0, 0}, err);
     const char *tab = text.n ? memchr(text.p, '\t', text.n) : NULL;
-    if (!s->scores || !tab) return add(s, (struct item){text, {"", 0}, false, line, 0, 0}, err);
+    if (!(s->scores || s->embeds) || !tab) return add(s, (struct item){text, {"", 0}, false, line, 0, 0}, err);
     size_t n = (size_t)(tab - text.p);
     return add(s, (struct item){{text.p, n}, {tab + 1, text.n - n - 1}, true, line, 0, 0}, err);
+}
+
+static enum rose_truncate truncation(void)
+{
+    return !strcmp(o.truncate, "left") ? ROSE_TRUNCATE_LEFT : !strcmp(o.truncate, "right") ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
+}
+
+static enum rose_status no_pair(struct rose_error *err)
+{
+    return status_set(err, ROSE_INVALID, "this model scores pairs: write {\"query\": …, \"document\": …}, or query TAB document, or give --query");
 }
 
 static enum rose_status request(void *arg, size_t i, struct rose_request *r, struct rose_error *err)
 {
     const struct score *s = arg;
     const struct item *it = &s->items[i];
-    if (s->scores && !it->paired) return status_set(err, ROSE_INVALID, "this model scores pairs: write {\"query\": …, \"document\": …}, or query TAB document, or give --query");
+    if (s->scores && !it->paired) return no_pair(err);
     r->task = s->scores ? ROSE_TASK_SCORE : ROSE_TASK_CLASSIFY;
     r->prompt = it->first.p;
     r->prompt_bytes = it->first.n;
@@ -116,8 +140,15 @@ static enum rose_status request(void *arg, size_t i, struct rose_request *r, str
     r->pair_bytes = it->second.n;
     r->instruction = o.instruction;
     r->activation = o.raw ? ROSE_OFF : ROSE_DEFAULT;
-    r->truncate = !strcmp(o.truncate, "left") ? ROSE_TRUNCATE_LEFT : !strcmp(o.truncate, "right") ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
+    r->truncate = truncation();
     return ROSE_OK;
+}
+
+static size_t line_of_item(void *arg, size_t i) { return ((const struct score *)arg)->items[i].line; }
+static size_t line_of_part(void *arg, size_t i)
+{
+    const struct score *s = arg;
+    return s->items[s->parts[i].item].line;
 }
 
 static int best(const float *v, int n)
@@ -185,7 +216,7 @@ static int by_score(const void *a, const void *b)
 }
 
 /* The documents of a line, best first, when its last one has been answered. */
-static bool emit_list(struct score *s, size_t last)
+static bool emit_list(const struct score *s, size_t last)
 {
     const struct item *it = &s->items[last];
     size_t *order = malloc(it->of * sizeof *order), shown = o.top && (size_t)o.top < it->of ? (size_t)o.top : it->of;
@@ -197,7 +228,7 @@ static bool emit_list(struct score *s, size_t last)
     strbuf_printf(&out, "{\"index\":%zu,\"results\":[", it->line);
     for (size_t k = 0; k < shown; k++) strbuf_printf(&out, "%s{\"index\":%zu,\"score\":%.9g}", k ? "," : "", order[k], (double)sorted_values[order[k]]);
     strbuf_adds(&out, "]}\n");
-    bool good = !out.failed && fwrite(out.p, 1, out.n, stdout) == out.n;
+    bool good = !out.failed && fwrite(out.p, 1, out.n, s->out) == out.n;
     strbuf_free(&out);
     free(order);
     return good;
@@ -208,20 +239,83 @@ static bool emit(void *arg, size_t i, struct str out)
     struct score *s = arg;
     const struct item *it = &s->items[i];
     if (it->of) return it->place + 1 < it->of || emit_list(s, i);
-    return fwrite(out.p, 1, out.n, stdout) == out.n;
+    return fwrite(out.p, 1, out.n, s->out) == out.n;
+}
+
+/* --- pairs of models that embed ------------------------------------------------------------------------------------------------------- */
+
+static enum rose_status plan_parts(struct score *s, size_t from, struct rose_error *err)
+{
+    s->parts = calloc(2 * (s->count - from) + 1, sizeof *s->parts);
+    s->query = calloc((size_t)s->info.embedding_size + 1, sizeof *s->query);
+    if (!s->parts || !s->query) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (size_t i = from; i < s->count; i++) {
+        if (i == from || !str_eq(s->items[i].first, s->items[i - 1].first)) s->parts[s->parts_count++] = (struct part){i, true};
+        s->parts[s->parts_count++] = (struct part){i, false};
+    }
+    return ROSE_OK;
+}
+
+static enum rose_status request_part(void *arg, size_t i, struct rose_request *r, struct rose_error *err)
+{
+    const struct score *s = arg;
+    const struct item *it = &s->items[s->parts[i].item];
+    if (!it->paired) return no_pair(err);
+    struct str text = s->parts[i].first ? it->first : it->second;
+    r->task = ROSE_TASK_EMBED;
+    r->prompt = text.p;
+    r->prompt_bytes = text.n;
+    r->truncate = truncation();
+    return ROSE_OK;
+}
+
+static enum rose_status answer_part(void *arg, size_t i, const struct rose_event *e, struct strbuf *out, struct rose_error *err)
+{
+    const struct score *s = arg;
+    (void)i;
+    if (e->rows != 1 || e->cols != s->info.embedding_size) return status_set(err, ROSE_UNSUPPORTED, "this model gives a text %d rows, which have no similarity", e->rows);
+    strbuf_add(out, e->values, (size_t)e->cols * sizeof *e->values);
+    return ROSE_OK;
+}
+
+/* In the order of the texts, so the query's embedding is there when its documents' come. */
+static bool emit_part(void *arg, size_t i, struct str out)
+{
+    struct score *s = arg;
+    size_t item = s->parts[i].item;
+    const struct item *it = &s->items[item];
+    const float *v = (const float *)(const void *)out.p;
+    if (s->parts[i].first) {
+        memcpy(s->query, v, out.n);
+        return true;
+    }
+    s->values[item] = similar(s->info.similarity, s->query, v, s->info.embedding_size);
+    if (it->of) return it->place + 1 < it->of || emit_list(s, item);
+    return fprintf(s->out, "{\"index\":%zu,\"score\":%.9g}\n", it->line, (double)s->values[item]) > 0;
 }
 
 static enum rose_status run(struct score *s, bool *interrupted, struct rose_error *err)
 {
+    size_t lines = 0, first = 0;
     rose_engine_info(s->engine, &s->info);
-    if (!(s->info.tasks & (ROSE_CAN_SCORE | ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS)))
-        return status_set(err, ROSE_UNSUPPORTED, "%s neither scores nor classifies%s", s->info.name, s->info.tasks & ROSE_CAN_EMBED ? ": it embeds (rose embed)" : "");
     s->scores = s->info.tasks & ROSE_CAN_SCORE;
-    for (size_t i = 0; i < s->lines.count; i++) ROSE_TRY(add_line(s, i, err));
+    s->embeds = !(s->info.tasks & (ROSE_CAN_SCORE | ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS));
+    if (s->embeds && !(s->info.tasks & ROSE_CAN_EMBED)) return status_set(err, ROSE_UNSUPPORTED, "%s neither scores nor classifies nor embeds", s->info.name);
+    if (s->embeds && (o.raw || o.instruction)) return status_set(err, ROSE_UNSUPPORTED, "%s embeds: pairs are compared by their embeddings, without logits or an instruction", s->info.name);
+    if (o.output) ROSE_TRY(texts_resume(o.output, s->lines.count, &s->out, &lines, err));
+    for (size_t i = 0; i < s->lines.count; i++) {
+        if (i == lines) first = s->count;
+        ROSE_TRY(add_line(s, i, err));
+    }
+    if (lines == s->lines.count) first = s->count;
     if (!(s->values = calloc(s->count + 1, sizeof *s->values))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    struct texts_job job = {s->engine, 0, s->count, "scoring", s, request, answer, emit};
+    struct texts_job job = {s->engine, first, s->count, "scoring", s, request, answer, emit, line_of_item};
+    if (s->embeds) {
+        ROSE_TRY(plan_parts(s, first, err));
+        job = (struct texts_job){s->engine, 0, s->parts_count, "scoring", s, request_part, answer_part, emit_part, line_of_part};
+    }
     enum rose_status status = texts_run(&job, interrupted, err);
-    if (status == ROSE_OK && fflush(stdout)) status = status_set(err, ROSE_IO, "the output cannot be written");
+    if (fflush(s->out) && status == ROSE_OK) status = status_at(err, ROSE_IO, o.output ? o.output : "", -1, "the output cannot be written");
     return status;
 }
 
@@ -231,7 +325,7 @@ int cli_score(const struct cli_command *self, int argc, char **argv)
     int count, status;
     bool interrupted = false;
     struct rose_error err = {0};
-    struct score s = {0};
+    struct score s = {.out = stdout};
     struct cli_engine engine;
     if (!cli_parse(self, argc, argv, words, 2, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
@@ -245,9 +339,12 @@ int cli_score(const struct cli_command *self, int argc, char **argv)
     if (st == ROSE_OK) st = run(&s, &interrupted, &err);
     status = st == ROSE_OK ? (interrupted ? CLI_FAILED : CLI_OK) : cli_error(st, &err);
     cli_close(&engine);
+    if (s.out && s.out != stdout) fclose(s.out);
     texts_free(&s.lines);
     arena_free(&s.arena);
     free(s.items);
     free(s.values);
+    free(s.parts);
+    free(s.query);
     return status;
 }

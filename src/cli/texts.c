@@ -1,9 +1,12 @@
 #define _GNU_SOURCE
 #include "cli/texts.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { WINDOW = 4096 }; /* texts under way */
 
@@ -30,6 +33,8 @@ static void fail(struct run *r, enum rose_status s)
     r->failed = true;
 }
 
+static size_t line_of(const struct texts_job *j, size_t i) { return (j->line ? j->line(j->arg, i) : i) + 1; }
+
 static void submit_some(struct run *r)
 {
     const struct texts_job *j = r->job;
@@ -44,7 +49,7 @@ static void submit_some(struct run *r)
         if (s == ROSE_OK) s = rose_submit(j->engine, &request, &id, &err);
         if (s == ROSE_BUSY && r->under_way) return;
         if (s != ROSE_OK) {
-            s = status_set(r->err, s, "line %zu: %s", r->submitted + 1, err.message);
+            s = status_set(r->err, s, "line %zu: %s", line_of(j, r->submitted), err.message);
             fail(r, s);
             return;
         }
@@ -60,7 +65,7 @@ static void take(struct run *r, const struct rose_event *e)
     r->under_way--;
     if (r->failed && i >= r->submitted) return;
     if (e->finish != ROSE_FINISH_STOP) {
-        fail(r, status_set(r->err, e->status ? e->status : ROSE_CANCELLED, "line %zu: %s", i + 1, e->message ? e->message : "cancelled"));
+        fail(r, status_set(r->err, e->status ? e->status : ROSE_CANCELLED, "line %zu: %s", line_of(r->job, i), e->message ? e->message : "cancelled"));
         return;
     }
     struct strbuf *slot = &r->slot[i % WINDOW];
@@ -133,4 +138,30 @@ void texts_free(struct texts_lines *lines)
     strbuf_free(&lines->all);
     free(lines->line);
     *lines = (struct texts_lines){0};
+}
+
+enum rose_status texts_open(const char *path, FILE **out, struct rose_error *err)
+{
+    *out = fopen(path, "r+be");
+    if (!*out && errno == ENOENT) *out = fopen(path, "w+be");
+    return *out ? ROSE_OK : status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err)
+{
+    return status_at(err, ROSE_INVALID, path, -1, "%s holds %zu answers and the input has %zu lines: it belongs to another input", path, there, most);
+}
+
+enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err)
+{
+    long at = 0, whole = 0;
+    *there = 0;
+    ROSE_TRY(texts_open(path, out, err));
+    for (int c; (c = getc(*out)) != EOF;) {
+        at++;
+        if (c == '\n') ++*there, whole = at;
+    }
+    if (*there > most) return texts_foreign(path, *there, most, err);
+    if (fflush(*out) || ftruncate(fileno(*out), whole) || fseek(*out, whole, SEEK_SET)) return status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
+    return ROSE_OK;
 }

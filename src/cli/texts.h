@@ -2,6 +2,8 @@
 #ifndef ROSE_CLI_TEXTS_H
 #define ROSE_CLI_TEXTS_H
 
+#include <stdio.h>
+
 #include "cli/cli.h"
 
 struct texts_job {
@@ -15,6 +17,7 @@ struct texts_job {
     enum rose_status (*answer)(void *arg, size_t i, const struct rose_event *event, struct strbuf *out, struct rose_error *err);
     /* In order: what answer wrote for text i. false: nobody listens any more. */
     bool (*emit)(void *arg, size_t i, struct str out);
+    size_t (*line)(void *arg, size_t i); /* of the input, from 0, for messages; NULL: i */
 };
 
 /* Runs all; on an error the texts before the failed one have been emitted. Ctrl-C ends it likewise, *interrupted tells. */
@@ -28,5 +31,11 @@ struct texts_lines {
 };
 enum rose_status texts_read(const char *path, struct texts_lines *out, struct rose_error *err);
 void texts_free(struct texts_lines *lines);
+
+/* Open path for answers, a line each, behind the whole ones that are there; a line cut in half goes. *there: how many; more than `most` belong to
+ * another input, which is an error. */
+enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err);
+enum rose_status texts_open(const char *path, FILE **out, struct rose_error *err); /* to read and write; made when it is not there */
+enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err);
 
 #endif

@@ -1,9 +1,9 @@
 /* Answers of the embedding, ranking, scoring and classifying routes. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/similar.h"
 #include "server/floats.h"
 #include "server/pooled.h"
 
@@ -82,24 +82,6 @@ static void write_sparse(const struct texts *t, struct strbuf *b)
 
 /* --- pairs ---------------------------------------------------------------------------------------------------------------------------------- */
 
-static float similarity(const struct pooled_call *c, const struct text_result *x, const struct text_result *y)
-{
-    double dot = 0, xx = 0, yy = 0, gap = 0, steps = 0;
-    const char *how = c->model->info.similarity;
-    for (int i = 0; i < x->cols && i < y->cols; i++) {
-        double a = (double)x->values[i], d = (double)y->values[i];
-        dot += a * d;
-        xx += a * a;
-        yy += d * d;
-        gap += (a - d) * (a - d);
-        steps += fabs(a - d);
-    }
-    if (how && !strcmp(how, "dot")) return (float)dot;
-    if (how && !strcmp(how, "euclidean")) return (float)-sqrt(gap);
-    if (how && !strcmp(how, "manhattan")) return (float)-steps;
-    return xx > 0 && yy > 0 ? (float)(dot / sqrt(xx * yy)) : 0.0f;
-}
-
 static int pairs_count(const struct pooled_request *r) { return ROSE_MAX(r->first_count, r->second_count); }
 
 /* The pair's score: the model's own, or that of its embeddings, which lie one after the other. */
@@ -107,7 +89,8 @@ static float score_of(const struct pooled_call *c, const struct texts *t, int i)
 {
     const struct pooled_request *r = &c->request;
     if (!c->by_embedding) return t->results[i].values[0];
-    return similarity(c, &t->results[r->first_count == 1 ? 0 : i], &t->results[r->first_count + (r->second_count == 1 ? 0 : i)]);
+    const struct text_result *x = &t->results[r->first_count == 1 ? 0 : i], *y = &t->results[r->first_count + (r->second_count == 1 ? 0 : i)];
+    return similar(c->model->info.similarity, x->values, y->values, ROSE_MIN(x->cols, y->cols));
 }
 
 struct ranked { float score; int index; };

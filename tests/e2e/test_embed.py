@@ -126,8 +126,53 @@ def lines():
 
 
 @case
+def pairs_by_their_embeddings():
+    items = texts()[:12]
+    vectors = [a["embedding"] for a in embed(items=items)]
+    plain = "".join(f"{items[0]}\t{t}\n" for t in items if "\t" not in t).encode()
+    want = [cosine(vectors[0], v) for t, v in zip(items, vectors) if "\t" not in t]
+    got = [json.loads(line) for line in ok("score", MODEL, input=plain).text().splitlines()]
+    equal([a["index"] for a in got], list(range(len(want))))
+    assert all(abs(a["score"] - b) < 1e-5 for a, b in zip(got, want)), (got, want)
+    ranked = json.loads(ok("score", MODEL, "--top", "3", input=json.dumps({"query": items[0], "documents": items}).encode()).out)["results"]
+    best = sorted(range(12), key=lambda i: -cosine(vectors[0], vectors[i]))[:3]
+    equal([r["index"] for r in ranked], best)
+    fails("score", MODEL, input=b"alone\n", says=["line 1", "pairs"])
+    fails("score", MODEL, "--raw", input=b"a\tb\n", says="embeds")
+    fails("score", MODEL, input=b'{"query": "a", "documents": []}\n', says=["line 1", "empty"])
+    fails("score", MODEL, "--query", "q", input=b"short\n" + b"word " * 1000, says=["line 2", "256"])
+
+
+@case
+def scoring_goes_on():
+    items = texts()[:30]
+    lines = [json.dumps({"query": items[i], "documents": items[i + 1:i + 5]}) if i % 3 == 2 else json.dumps({"query": items[i], "document": items[i + 1]}) for i in range(25)]
+    with tempfile.TemporaryDirectory() as folder:
+        name, out = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
+        with open(name, "w") as f:
+            f.write("\n".join(lines) + "\n")
+        ok("score", MODEL, name, "-o", out)
+        with open(out, "rb") as f:
+            whole = f.read()
+        equal([json.loads(line)["index"] for line in whole.splitlines()], list(range(25)))
+        for cut in (0, 13, len(whole) * 2 // 5 + 3, len(whole) - 1, len(whole)):  # killed in the middle of an answer, between two, at the end
+            with open(out, "r+b") as f:
+                f.truncate(cut)
+            ok("score", MODEL, name, "-o", out)
+            with open(out, "rb") as f:
+                again = f.read()
+            assert len(again.splitlines()) == 25, cut
+            for a, b in zip(again.splitlines(), whole.splitlines()):
+                a, b = json.loads(a), json.loads(b)
+                equal(a["index"], b["index"])
+                scores = [(x["index"], x["score"]) for x in a.get("results", [{"index": 0, "score": a.get("score")}])]
+                want = [(x["index"], x["score"]) for x in b.get("results", [{"index": 0, "score": b.get("score")}])]
+                assert all(x[0] == y[0] and abs(x[1] - y[1]) < 1e-5 for x, y in zip(scores, want)), (a, b)
+        fails("score", MODEL, "-o", out, input=b"one\tline\n", says="belongs to another input")
+
+
+@case
 def what_it_cannot_do():
-    fails("score", MODEL, input=b"x\n", says="embeds (rose embed)")
     fails("run", MODEL, "x", says="cannot generate text")
     fails("embed", MODEL, "--prompt-name", "query", input=b"x\n", says="no prompt")
     fails("embed", MODEL, "--sparse", input=b"x\n", says="lexical head")
