@@ -41,6 +41,26 @@ def equal(got, wanted, what=""):
         raise AssertionError(f"{what}: got {got!r}, wanted {wanted!r}")
 
 
+def until(condition, what, seconds=120):
+    """condition()'s first true value. A test waits for what must come, never for a time: a machine may be fast, slow or busy."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        check(time.monotonic() < deadline, "never: " + what)
+        time.sleep(0.02)
+    return value
+
+
+def within(seconds, attempt, what, times=5):
+    """attempt() takes less than that long, from the moment it returns or from its beginning. What else the machine does only adds
+    to a time, so the fastest of some counts."""
+    took = []
+    while not took or took[-1] >= seconds:
+        check(len(took) < times, f"{what}: {took} s")
+        began = time.monotonic()
+        left = attempt()
+        took.append(time.monotonic() - (left or began))
+
+
 def main():
     passed = failed = 0
     for function in tests:
@@ -70,13 +90,13 @@ class Server:
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log)
         Server.all.append(self)
         self.unix = unix
-        deadline = time.time() + 120
+        deadline = time.monotonic() + 120
         while True:
             text = self.output()
             found = re.search(r"at (https?)://[^:]*:(\d+)", text) or (unix and "unix:" in text)
             if found:
                 break
-            if self.process.poll() is not None or time.time() > deadline:
+            if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("rose serve did not start:\n" + text)
             time.sleep(0.02)
         if not unix:
@@ -86,6 +106,27 @@ class Server:
     def output(self):
         with open(self.log.name) as f:
             return f.read()
+
+    def wait_said(self, text):
+        """The log has it: lines about an answer are written behind the answer."""
+        until(lambda: text in self.output(), f"{text!r} in the log")
+
+    def ticks(self):
+        """Processor time used, in ticks of 10 ms."""
+        with open(f"/proc/{self.process.pid}/stat") as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+
+    def rests(self, ticks, seconds):
+        """So long it uses no more than so many ticks; there may be something to end before."""
+        def window():
+            before = self.ticks()
+            time.sleep(seconds)
+            used.append(self.ticks() - before)
+            return used[-1] <= ticks
+
+        used = []
+        while not window():
+            check(len(used) < 10, f"ticks of the processor in {seconds} s: {used}")
 
     def stop(self, kind=signal.SIGTERM, wait=60):
         if self.process.poll() is None:
@@ -118,7 +159,7 @@ class Server:
             os.unlink(s.log.name)
         return bad
 
-    def socket(self, timeout=30):
+    def socket(self, timeout=120):
         if self.unix:
             s = socket.socket(socket.AF_UNIX)
             s.settimeout(timeout)
@@ -176,19 +217,20 @@ class Server:
                 out[name.split("{")[0]] = float(value)
         return out
 
-    def wait_idle(self, seconds=20):
-        """Nothing runs or waits, all pages are free or cached, no connection but ours."""
-        deadline = time.time() + seconds
-        while True:
-            m = self.metrics()
-            if m["rose_requests_running"] == 0 and m["rose_requests_waiting"] == 0 and m["rose_http_answers_open"] == 0:
-                return m
-            if time.time() > deadline:
-                raise AssertionError(f"still at work: {m['rose_requests_running']} running, {m['rose_requests_waiting']} waiting, {m['rose_http_answers_open']} answers")
-            time.sleep(0.05)
+    def wait_metric(self, name, least):
+        """A metric has come to that: best a total, which never goes back however late we look."""
+        return until(lambda: self.metrics()[name] >= least, f"{name} {least}")
 
-    def raw(self, data, timeout=5, shut=False):
-        """Send bytes, read until the server closes or goes silent; the bytes."""
+    def wait_idle(self, seconds=120):
+        """Nothing runs or waits, all pages are free or cached, no connection but ours."""
+        def idle():
+            m = self.metrics()
+            return m if not (m["rose_requests_running"] or m["rose_requests_waiting"] or m["rose_http_answers_open"]) else None
+
+        return until(idle, "idle", seconds)
+
+    def raw(self, data, timeout=120, shut=False):
+        """Send bytes, read until the server closes; the bytes. One that stays silent instead is <open> in the end."""
         s = self.socket(timeout)
         try:
             try:

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 
 import e2e
 from e2e import ROOT, ROSE, case, directory, equal, fails, main, ok, rose
@@ -187,15 +186,6 @@ def inspect_says_what_is_there():
             f.write(data.replace(b"blk.3.attn_q.weight", b"blk.3.attn_z.weight", 1))
         d = ok("inspect", path, "--json").json()
         assert not d["runs"] and len(d["problems"]) == 1 and "blk.3.attn_q.weight" in d["problems"][0] and "blk.3.attn_z.weight" in d["problems"][0], d["problems"]
-    # A tensor that the model wants and the file calls otherwise: both names, and that it does not run.
-    with directory() as d:
-        with open(MODEL, "rb") as f:
-            data = f.read()
-        path = os.path.join(d, "renamed.gguf")
-        with open(path, "wb") as f:
-            f.write(data.replace(b"blk.3.attn_q.weight", b"blk.3.attn_z.weight", 1))
-        d = ok("inspect", path, "--json").json()
-        assert not d["runs"] and len(d["problems"]) == 1 and "blk.3.attn_q.weight" in d["problems"][0] and "blk.3.attn_z.weight" in d["problems"][0], d["problems"]
 
 
 @case
@@ -233,7 +223,7 @@ def interrupt_stops_the_answer():
     p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdout.read(10)
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=120)
     equal((p.returncode, err, out[-1:]), (0, b"", b"\n"))
     # A chat goes on with the next line.
     p = subprocess.Popen([ROSE, "chat", MODEL, "--ignore-eos", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -241,22 +231,22 @@ def interrupt_stops_the_answer():
     p.stdin.flush()
     p.stdout.read(10)
     p.send_signal(signal.SIGINT)
-    time.sleep(1)
-    out, err = p.communicate(b"/help\n/exit\n", timeout=20)
+    out, err = p.communicate(b"/help\n/exit\n", timeout=120)
     equal((p.returncode, err), (0, b""))
     assert b"/clear" in out, out[-500:]
 
 
 @case
 def closed_and_full_outputs():
-    p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # A pipe much smaller than the answer: it cannot be written before the other end is closed.
+    p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
     p.stdout.read(10)
     p.stdout.close()
-    equal(p.wait(timeout=20), 1)
+    equal(p.wait(timeout=120), 1)
     assert p.stderr.read().startswith(b"rose: cannot write"), "no sentence"
     with open("/dev/full", "wb") as full:
         for words in (["--help"], ["run", MODEL, "hi", "-n", "2"], ["tokenize", MODEL, "hi"]):
-            done = subprocess.run([ROSE, *words], stdout=full, stderr=subprocess.PIPE, timeout=60)
+            done = subprocess.run([ROSE, *words], stdout=full, stderr=subprocess.PIPE, timeout=120)
             equal(done.returncode, 1)
             assert b"cannot write" in done.stderr, done.stderr
 
@@ -270,7 +260,7 @@ def hostile_and_broken_files():
             path = os.path.join(d, name)
             open(path, "wb").write(data)
             for command in (["run", path, "hi", "-n", "1"], ["inspect", path], ["tokenize", path, "hi"]):
-                fails(*command, says=[name, *([says] if says else [])], timeout=60)
+                fails(*command, says=[name, *([says] if says else [])])
 
         refused("empty.gguf", b"")
         refused("garbage.gguf", random.Random(1).randbytes(100000))
@@ -293,7 +283,7 @@ def hostile_and_broken_files():
             with open(path, "wb") as f:
                 f.write(data)
                 f.truncate(size)  # the tensors are a hole of zeros
-            result = rose("run", path, "hi", "-n", "1", timeout=60)
+            result = rose("run", path, "hi", "-n", "1")
             assert result.rc in (0, 1), result
             assert result.rc == 0 or result.err.startswith(b"rose: "), result
 
@@ -337,7 +327,7 @@ def what_does_not_fit():
     with directory() as d:
         path = os.path.join(d, "loop.jinja")
         open(path, "w").write("{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}")
-        fails("run", MODEL, "hi", "--chat-template", path, says="", timeout=60)
+        fails("run", MODEL, "hi", "--chat-template", path, says="")
 
 
 @case

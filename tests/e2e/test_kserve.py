@@ -6,7 +6,6 @@ import shutil
 import struct
 import tempfile
 import threading
-import time
 
 import numpy as np
 import tritonclient.http as http
@@ -14,7 +13,7 @@ import tritonclient.http.aio as http_aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from server_fixture import Server, check, equal, main, options, test
+from server_fixture import Server, check, equal, main, options, test, until
 
 PROMPT = "The capital of France is"
 
@@ -361,8 +360,10 @@ def shared_memory_may_go_while_it_is_used():
         c.register_system_shared_memory("use", key, 65536)
         output = http.InferRequestedOutput("text_output")
         output.set_shared_memory("use", 65536)
+        s = Server.shared()
+        before = s.metrics()["rose_requests_total"]
         calls = [c.async_infer(name(), text_inputs(max_tokens=60, temperature=1), outputs=[output]) for _ in range(8)]
-        time.sleep(0.2)
+        s.wait_metric("rose_requests_total", before + 4)
         c.unregister_system_shared_memory("use")
         for call in calls:
             try:
@@ -435,17 +436,16 @@ def repository_of_models():
                 got["answer"] = s.post("/v2/models/versions/generate", {"text_input": PROMPT, "max_tokens": 120, "ignore_eos": True, "temperature": 0}, timeout=300)
 
             thread = threading.Thread(target=long)
+            metric = 'rose_requests_total{model="versions"}'
+            before = s.metrics()[metric]
             thread.start()
-            time.sleep(0.3)
+            s.wait_metric(metric, before + 1)
             c.unload_model("versions")
             check(not c.is_model_ready("versions"))
             equal(s.post("/v2/models/versions/generate", {"text_input": PROMPT, "max_tokens": 1})[0] in (404, 503), True)
             thread.join()
             equal(got["answer"][0], 200, got)
-            deadline = time.time() + 20
-            while {x["name"]: x["state"] for x in c.get_model_repository_index()}["versions"] != "UNAVAILABLE":
-                check(time.time() < deadline, "it is still being unloaded")
-                time.sleep(0.05)
+            until(lambda: {x["name"]: x["state"] for x in c.get_model_repository_index()}["versions"] == "UNAVAILABLE", "it is unloaded")
             equal([m["id"] for m in s.get("/v1/models")[2]["data"]], ["plain"])
             check(c.is_server_ready())
             c.load_model("versions")

@@ -163,9 +163,9 @@ def hostile_listings():
 def hostile_redirects():
     with Hub(REPO, FILES) as hub, directory() as home:
         hub.hop = "file:///etc/passwd"
-        fails("pull", REPO, env=env(hub, home), timeout=60)
+        fails("pull", REPO, env=env(hub, home))
         hub.hop = f"{hub.url}/{REPO}/resolve/main/model.safetensors"
-        fails("pull", REPO, env=env(hub, home), timeout=60)
+        fails("pull", REPO, env=env(hub, home))
 
 
 @case

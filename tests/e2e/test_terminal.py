@@ -35,7 +35,7 @@ class Terminal:
     def type(self, text):
         os.write(self.master, text.encode())
 
-    def expect(self, pattern, seconds=60):
+    def expect(self, pattern, seconds=120):
         """The match behind the last one; what was printed is in the error otherwise."""
         end = time.monotonic() + seconds
         while True:
@@ -52,7 +52,7 @@ class Terminal:
             self.seen += piece.decode(errors="replace")
 
     def end(self, status):
-        equal(self.process.wait(timeout=30), status)
+        equal(self.process.wait(timeout=120), status)
 
 
 @case
