@@ -53,6 +53,7 @@ $(eval $(call use_library,pcre2,libpcre2-8,PCRE2,tokenizer))
 $(eval $(call use_library,curl,libcurl,CURL,late))
 $(eval $(call use_library,edit,libedit,EDIT,late))
 $(eval $(call use_library,microhttpd,libmicrohttpd,MICROHTTPD,server))
+$(eval $(call use_library,zlib,zlib,ZLIB,server))
 
 # --- folders and who may use whom: the design's table, also the link order ----------------------------------------
 DIRS := base tensor device jit kernels ops comm weights cache model tokenizer engine api cli server

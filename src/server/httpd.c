@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "server/coding.h"
 #include "server/listen.h"
 
 double httpd_now(void)
@@ -77,6 +78,16 @@ void httpd_reply_written(struct httpd_request *r, int status, const char *type)
     r->type = type;
     r->ended = true;
     mark_dirty(r);
+}
+
+void httpd_reply_coded(struct httpd_request *r, int status, const char *type)
+{
+    enum coding coding = coding_accepted(httpd_header(r, "Accept-Encoding"));
+    if (coding_encode(coding, &r->out)) {
+        httpd_add_header(r, "Content-Encoding", coding_name(coding));
+        httpd_add_header(r, "Vary", "Accept-Encoding");
+    }
+    httpd_reply_written(r, status, type);
 }
 
 void httpd_stream_begin(struct httpd_request *r, int status, const char *type)
@@ -226,6 +237,26 @@ static void refuse(struct httpd_request *r, int status, const char *why)
     strbuf_free(&b);
 }
 
+/* What is taken is told (RFC 7694). */
+static void refuse_coding(struct httpd_request *r)
+{
+    bool some = coding_find("gzip") == CODING_GZIP;
+    httpd_add_header(r, "Accept-Encoding", some ? "gzip, deflate" : "identity");
+    refuse(r, 415, some ? "Content-Encoding must be gzip or deflate: send the body so, or as it is" : "Content-Encoding is not supported: send the body as it is");
+}
+
+/* The whole body is there: undo its coding. */
+static void decode_body(struct httpd_request *r)
+{
+    if (!r->body.n) return;
+    switch (coding_decode(coding_find(httpd_header(r, "Content-Encoding")), &r->body)) {
+    case CODING_OK: return;
+    case CODING_TOO_LARGE: refuse(r, 413, "the request's body, uncompressed, is larger than the limit (--max-body)"); return;
+    case CODING_NO_MEMORY: refuse(r, 503, "out of memory"); return;
+    default: refuse(r, 400, "the request's body is not what Content-Encoding says"); return;
+    }
+}
+
 static void check_request(struct httpd_request *r, const char *version)
 {
     struct header_check c = {0};
@@ -234,7 +265,7 @@ static void check_request(struct httpd_request *r, const char *version)
     if (strcmp(version, "HTTP/1.1") && strcmp(version, "HTTP/1.0")) refuse(r, 505, "HTTP/1.1 is spoken here");
     else if (wrong) refuse(r, 400, wrong);
     else if (c.length && strtoull(c.length, NULL, 10) > r->http->options->body_limit) refuse(r, 413, "the request's body is larger than the limit (--max-body)");
-    else if (coding && strcasecmp(coding, "identity")) refuse(r, 415, "Content-Encoding is not supported: send the body as it is");
+    else if (coding_find(coding) == CODING_UNKNOWN) refuse_coding(r);
 }
 
 /* --- requests ---------------------------------------------------------------------------------------------------------------------------- */
@@ -301,7 +332,8 @@ static enum MHD_Result on_access(void *user, struct MHD_Connection *handle, cons
         r->phase = HTTP_WAIT;
         r->sent = 0;
         if (r->body.failed) refuse(r, 413, "the request's body is larger than the limit (--max-body)");
-        else h->handler.request(h->handler.user, r);
+        else decode_body(r);
+        if (!r->status) h->handler.request(h->handler.user, r);
         if (r->connection->peer_closed && !(r->status && r->ended)) leave(r);
     }
     if (r->gone) return MHD_NO;

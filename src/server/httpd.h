@@ -72,6 +72,8 @@ void httpd_add_header(struct httpd_request *r, const char *name, const char *val
 void httpd_reply(struct httpd_request *r, int status, const char *type, struct str body);
 /* The same with what has been written to httpd_stream: nothing is copied. */
 void httpd_reply_written(struct httpd_request *r, int status, const char *type);
+/* The same, compressed where the client says that it takes that. */
+void httpd_reply_coded(struct httpd_request *r, int status, const char *type);
 /* Answer in pieces. */
 void httpd_stream_begin(struct httpd_request *r, int status, const char *type);
 /* Where to append; call httpd_stream_flush after it. */

@@ -83,7 +83,7 @@ static void answer(struct kserve_call *c, const struct kserve_answer *a)
         kserve_refuse(http, &e);
         return;
     }
-    httpd_reply_written(http, 200, raw ? "application/octet-stream" : "application/json");
+    httpd_reply_coded(http, 200, raw ? "application/octet-stream" : "application/json");
 }
 
 static void fail(struct kserve_call *c, const struct api_error *e)
