@@ -140,7 +140,7 @@ static struct op_weight make_weight(struct device *d, enum dtype dtype, int n, i
     unsigned char *source = malloc((size_t)n * row);
     if (!source) exit(1);
     fill(source, (size_t)n * row, dtype);
-    struct tensor t = {dtype, 2, {n, k}, source};
+    struct tensor t = {.dtype = dtype, .ndim = 2, .shape = {n, k}, .data = source};
     struct op_weight w;
     size_t bytes = op_weight_bytes(d, &t);
     void *memory = device_alloc(d, bytes, DEVICE_MEMORY_LOCAL, &err);

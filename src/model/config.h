@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "model/head.h"
+#include "model/quant.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
 #include "ops/moe.h"
@@ -87,6 +88,7 @@ struct model_config {
     enum op_moe_score expert_score;
     bool experts_normalize, shared_gate;
     float experts_scale;
+    struct model_quant quant;   /* how the file's weights are quantised */
     struct layer_config *layer; /* [layers] */
     /* tokens */
     int32_t bos, pad;           /* -1: none */

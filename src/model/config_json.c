@@ -200,6 +200,7 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(type), list);
     }
     if (c->arch->aliases) ROSE_TRY(with_aliases(arena, j, c->arch->aliases, &j, err));
+    ROSE_TRY(quant_read(j, &c->quant, err));
     ROSE_TRY(read_sizes(j, c, err));
     c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);
     if (!c->layer) return status_set(err, ROSE_NO_MEMORY, "out of memory");

@@ -85,7 +85,7 @@ static enum rose_status sparse_from_pt(struct loader *l, const char *path)
         dtype_decode(dtype, weight, v, hidden);
         dtype_decode(dtype, bias, v + hidden, 1);
         m->sparse_bias = v + hidden;
-        s = loader_add(l, (struct tensor){DTYPE_F32, 2, {1, (int64_t)hidden}, v}, &m->sparse, m->weights, NULL);
+        s = loader_add(l, (struct tensor){.dtype = DTYPE_F32, .ndim = 2, .shape = {1, (int64_t)hidden}, .data = v}, &m->sparse, m->weights, NULL);
     }
     file_map_close(&map);
     return s;

@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/str.h"
+#include "model/fp8.h"
 #include "model/packed.h"
 #include "model/upload.h"
 #include "ops/dummy.h"
@@ -44,7 +45,7 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
 /* Rows [begin, begin + rows) of a matrix. */
 struct tensor loader_rows(const struct tensor *t, int64_t begin, int64_t rows)
 {
-    struct tensor v = {t->dtype, 2, {rows, tensor_cols(t)}, NULL};
+    struct tensor v = {.dtype = t->dtype, .ndim = 2, .shape = {rows, tensor_cols(t)}, .scales = t->scales, .scales_row = t->scales_row + begin};
     if (t->data) v.data = (const char *)t->data + (size_t)begin * dtype_row_bytes(t->dtype, (size_t)v.shape[1]);
     return v;
 }
@@ -133,6 +134,7 @@ static void name_slot(struct loader *l, const char *pattern, int index, char *na
 
 static bool want(struct loader *l, const char *name, int ndim, const int64_t *shape, int flags, struct tensor *t)
 {
+    if (ndim > 1 && l->m->config.quant.kind != QUANT_NONE) flags |= BIND_FP8;
     if (!l->dummy) return bind_want(l->bind, name, ndim, shape, flags, t);
     *t = (struct tensor){.dtype = DTYPE_BF16, .ndim = ndim};
     for (int i = 0; i < ndim; i++) t->shape[i] = shape[i];
@@ -156,7 +158,9 @@ static enum rose_status experts(struct loader *l, struct model_layer *layer, int
     }
     for (int32_t e = 0; e < c->experts; e++) {
         snprintf(name, sizeof name, l->prefix && !*l->prefix ? row->hf + 6 : row->hf, index, e);
-        if (want(l, name, 2, (int64_t[]){n, k}, BIND_ANY, &t)) ROSE_TRY(loader_add(l, t, &layer->experts[which][e], l->m->weights, weights_find(l->m->weights, name)));
+        if (!want(l, name, 2, (int64_t[]){n, k}, BIND_ANY, &t)) continue;
+        ROSE_TRY(fp8_scales(l, name, &t));
+        ROSE_TRY(loader_add(l, t, &layer->experts[which][e], l->m->weights, weights_find(l->m->weights, name)));
     }
     return ROSE_OK;
 }
@@ -180,6 +184,7 @@ static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, e
         return split_vector(l, layer, slot, &t);
     }
     if (!want(l, name, 2, (int64_t[]){out, in}, flags, &t)) return ROSE_OK;
+    ROSE_TRY(fp8_scales(l, name, &t));
     return split(l, layer, slot, &t, weights_find(l->m->weights, name));
 }
 
@@ -192,6 +197,7 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
     for (int i = 0; i < m->config.layers; i++)
         for (int s = SLOT_ATTN_NORM; s < SLOT_COUNT; s++) ROSE_TRY(bind_slot(l, &m->layers[i], (enum slot)s, i));
     if (l->dummy) return ROSE_OK;
+    fp8_ignore(l);
     if (l->arch->ignore) {
         char pattern[160];
         snprintf(pattern, sizeof pattern, "*%s*", l->arch->ignore);

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "ops/matmul.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #endif
 
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/weight_fp8.h"
 #include "ops/matmul_cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
@@ -24,6 +26,24 @@ static bool packed_form(const struct tensor *source, struct cpu_weight *out)
     return cpu_weight_init(source->dtype, tensor_rows(source), tensor_cols(source), NULL, out);
 }
 
+enum rose_status op_weight_check_scales(const struct tensor *source, struct rose_error *err)
+{
+    const struct tensor_scales *s = source->scales;
+    if (source->dtype != DTYPE_F8_E4M3) return ROSE_OK;
+    if (!s || !s->value) return status_set(err, ROSE_UNSUPPORTED, "an F8_E4M3 weight without scales");
+    if (s->block_rows < 1 || s->block_cols < 1 || (s->block_cols % 128 && s->block_cols < tensor_cols(source)) ||
+        (source->scales_row + tensor_rows(source) - 1) / s->block_rows >= s->rows || (tensor_cols(source) - 1) / s->block_cols >= s->cols)
+        return status_set(err, ROSE_INTERNAL, "%s: scales [%lld, %lld] of blocks of %lld x %lld do not cover it", s->name, (long long)s->rows, (long long)s->cols,
+                          (long long)s->block_rows, (long long)s->block_cols);
+    return ROSE_OK;
+}
+
+enum rose_status op_weight_nan(const struct tensor *source, struct rose_error *err)
+{
+    return status_set(err, ROSE_FORMAT, "%s holds F8_E4M3 codes that are not numbers (0x7f or 0xff); the file is damaged or was not quantised properly",
+                      source->scales ? source->scales->name : "a weight");
+}
+
 size_t op_weight_bytes(const struct device *device, const struct tensor *source)
 {
     struct cpu_weight w;
@@ -34,17 +54,25 @@ size_t op_weight_bytes(const struct device *device, const struct tensor *source)
 
 struct pack_job {
     struct cpu_weight weight;
-    enum dtype dtype;
-    const void *source;
+    const struct tensor *source;
     void *memory;
+    atomic_bool nan;
 };
+
+/* False: a code of an F8_E4M3 weight is NaN. */
+static bool pack_groups(const struct cpu_weight *w, const struct tensor *source, void *memory, size_t begin, size_t end)
+{
+    if (source->dtype == DTYPE_F8_E4M3) return weight_fp8_pack(w, source, memory, begin, end);
+    cpu_weight_pack(w, source->dtype, source->data, memory, begin, end);
+    return true;
+}
 
 static void pack_part(void *arg, struct worker *w)
 {
-    const struct pack_job *job = arg;
+    struct pack_job *job = arg;
     size_t begin, end;
     worker_range(w, cpu_weight_groups(&job->weight), 1, &begin, &end);
-    cpu_weight_pack(&job->weight, job->dtype, job->source, job->memory, begin, end);
+    if (!pack_groups(&job->weight, job->source, job->memory, begin, end)) atomic_store(&job->nan, true);
 }
 
 /* Large pages: fewer faults while packing, fewer misses of the address cache while streaming. Only a hint. */
@@ -73,7 +101,7 @@ static struct op_weight packed_weight(enum dtype dtype, const struct cpu_weight 
 enum rose_status op_weight_pack(struct device *device, const struct tensor *source, void *memory,
                                 struct op_weight *out, struct rose_error *err)
 {
-    struct pack_job job = {.dtype = source->dtype, .source = source->data, .memory = memory};
+    struct pack_job job = {.source = source, .memory = memory};
     if (device->info.kind == DEVICE_CUDA) return matmul_cuda_weight_pack(device, source, memory, out, err);
     if (!packed_form(source, &job.weight)) {
         if (!cpu_format(source->dtype))
@@ -86,8 +114,10 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
                           dtype_info(source->dtype)->name);
     }
     if (!memory) return status_set(err, ROSE_INTERNAL, "a packed weight needs memory");
+    ROSE_TRY(op_weight_check_scales(source, err));
     want_large_pages(memory, cpu_weight_bytes(&job.weight));
     workers_run(device->workers, pack_part, &job);
+    if (atomic_load(&job.nan)) return op_weight_nan(source, err);
     *out = packed_weight(source->dtype, &job.weight, memory);
     return ROSE_OK;
 }
@@ -95,13 +125,15 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
 bool op_weight_adopt(const struct device *device, const struct tensor *source, const void *memory, size_t sample, struct op_weight *out)
 {
     struct cpu_weight w, part;
-    if (device->info.kind != DEVICE_CPU || !memory || !source->data || !packed_form(source, &w)) return false;
+    if (device->info.kind != DEVICE_CPU || !memory || !source->data || !packed_form(source, &w) || op_weight_check_scales(source, NULL) != ROSE_OK) return false;
     size_t group = sample % cpu_weight_groups(&w), first = group * CPU_GROUP, rows = ROSE_MIN((size_t)CPU_GROUP, (size_t)w.n - first);
     if (!cpu_weight_init(source->dtype, (int64_t)rows, w.k, NULL, &part) || part.group_bytes != w.group_bytes) return false;
     void *again = calloc(1, w.group_bytes); /* padding is zero, as in fresh memory */
     if (!again) return false;
-    cpu_weight_pack(&part, source->dtype, (const uint8_t *)source->data + first * dtype_row_bytes(source->dtype, (size_t)w.k), again, 0, 1);
-    bool same = !memcmp(again, (const uint8_t *)memory + group * w.group_bytes, w.group_bytes);
+    struct tensor some = *source;
+    some.data = (const uint8_t *)source->data + first * dtype_row_bytes(source->dtype, (size_t)w.k);
+    some.scales_row += (int64_t)first;
+    bool same = pack_groups(&part, &some, again, 0, 1) && !memcmp(again, (const uint8_t *)memory + group * w.group_bytes, w.group_bytes);
     free(again);
     if (same) *out = packed_weight(source->dtype, &w, memory);
     return same;

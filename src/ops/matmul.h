@@ -21,6 +21,9 @@ enum rose_status op_weight_pack(struct device *device, const struct tensor *sour
 /* The same where memory holds what an earlier op_weight_pack wrote for this tensor (CPU): nothing is packed but one group of 16 rows,
  * which `sample` picks, to compare. False: memory holds something else, or not a form that is packed. */
 bool op_weight_adopt(const struct device *device, const struct tensor *source, const void *memory, size_t sample, struct op_weight *out);
+/* Weights of F8_E4M3: do the scales cover it? And the error where a code is NaN. */
+enum rose_status op_weight_check_scales(const struct tensor *source, struct rose_error *err);
+enum rose_status op_weight_nan(const struct tensor *source, struct rose_error *err);
 /* Row r of a packed weight as float32 [k]: used by the embedding gather of tied weights and by tests. */
 void op_weight_row(const struct op_weight *weight, int32_t row, float *out);
 

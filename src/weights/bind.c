@@ -72,7 +72,7 @@ static struct tensor view_as(const struct weights_tensor *t, int ndim, const int
 /* Bytes that the element or the block's widest field is read with. */
 static size_t alignment_of(enum dtype d)
 {
-    return d == DTYPE_F32 ? 4 : d == DTYPE_MXFP4 ? 1 : 2;
+    return d == DTYPE_F32 ? 4 : d == DTYPE_MXFP4 || d == DTYPE_F8_E4M3 ? 1 : 2;
 }
 
 bool bind_want(struct bind *b, const char *name, int ndim, const int64_t *shape, int flags,
@@ -95,7 +95,11 @@ bool bind_want(struct bind *b, const char *name, int ndim, const int64_t *shape,
         weights_shape_text(t->ndim, t->shape, have);
         return note(b, "%s has shape %s, expected %s", name, have, want), false;
     }
-    if (!is_weight(d)) {
+    if (d == DTYPE_F8_E4M3 && !(flags & BIND_FP8)) {
+        b->unsupported++;
+        return note(b, "%s has type %s, which needs a \"quantization_config\" in config.json that says how it is scaled", name, t->type), false;
+    }
+    if (!is_weight(d) && d != DTYPE_F8_E4M3) {
         b->unsupported++;
         return note(b, "%s has type %s, which Rose cannot compute with", name, t->type), false;
     }
@@ -131,6 +135,13 @@ void bind_ignore(struct bind *b, const char *pattern)
 {
     for (size_t i = 0; i < b->w->count; i++)
         if (!b->used[i] && matches(pattern, b->w->tensors[i].name.p)) b->used[i] = 2;
+}
+
+size_t bind_unused(const struct bind *b)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->w->count; i++) n += !b->used[i];
+    return n;
 }
 
 size_t bind_problems(const struct bind *b)

@@ -15,6 +15,7 @@ enum bind_flags {
     BIND_ANY = 0,      /* any type that weights can have: F32 F16 BF16 and the block formats */
     BIND_PLAIN = 1,    /* only F32 F16 BF16 */
     BIND_OPTIONAL = 2, /* may be missing */
+    BIND_FP8 = 4,      /* F8_E4M3 too: the caller binds its scales */
 };
 
 struct bind;
@@ -30,6 +31,8 @@ bool bind_want(struct bind *b, const char *name, int ndim, const int64_t *shape,
 void bind_ignore(struct bind *b, const char *pattern);
 /* How many problems are noted so far (unexpected tensors come only with bind_finish). */
 size_t bind_problems(const struct bind *b);
+/* How many tensors nobody has asked for yet. */
+size_t bind_unused(const struct bind *b);
 /* Frees b. With problems: ROSE_UNSUPPORTED when all are types Rose cannot compute with, else ROSE_FORMAT; the
  * message lists what fits of the first 20 and says how many more there are. report (may be NULL) gets up to
  * 10,000, one a line. */

@@ -129,17 +129,48 @@ def tensor_list(spec):
     out = []
     for i, (name, shape) in enumerate(listed):
         exponent, mean = scale_of(name, shape, spec["config"], tied)
+        if "fp8" in spec and name.endswith("_proj.weight"):
+            out += fp8_tensors(spec["fp8"], name, exponent, shape)
+            continue
         out.append([name, kinds[i % len(kinds)], exponent, mean, shape, i * shards // len(listed)])
+    return out
+
+
+def fp8_tensors(fp8, name, exponent, shape):
+    """Codes are the generator's integers rounded to e4m3; scales lie around the matrix's own size, a value for each place."""
+    scales = {"tensor": [], "channel": [shape[0], 1], "block": [-(-shape[0] // 128), -(-shape[1] // 128)]}[fp8["kind"]]
+    suffix = "weight_scale_inv" if fp8["kind"] == "block" else "weight_scale"
+    base = name[: -len("weight")]
+    out = [[name, "F8_E4M3", 0, 0.0, shape, 0], [base + suffix, fp8["dtype"], exponent - 7, 2.0**exponent, scales, 0]]
+    out += [[base + n, "F32", -8, 1.0, [1], 0] for n in fp8.get("unused", []) if n == "input_scale" or base.endswith(n[:2] + "proj.")]
+    return out
+
+
+def dequantised(seed, tensors):
+    """What a float model has in a FP8 checkpoint's place: code times scale, in float32."""
+    made = {n: values(seed, n, e, m, int(np.prod(s))).reshape(s) for n, _, e, m, s, _ in tensors}
+    out = {}
+    for name, dtype, *_ in tensors:
+        if name.endswith("_scale") or name.endswith("_scale_inv"):
+            continue
+        out[name] = made[name]
+        if dtype != "F8_E4M3":
+            continue
+        code = torch.from_numpy(made[name]).to(torch.float8_e4m3fn).float().numpy()
+        scale = made.get(name + "_scale", made.get(name + "_scale_inv"))
+        if name + "_scale_inv" in made:
+            scale = np.repeat(np.repeat(scale, 128, 0), 128, 1)[: code.shape[0], : code.shape[1]]
+        out[name] = code * scale
     return out
 
 
 def write_checkpoint(folder, config, seed, tensors):
     """Weights as F32: the values are the same whatever a tensor's type in the C test's files."""
     with open(os.path.join(folder, "config.json"), "w") as f:
-        json.dump(config, f)
+        json.dump({k: v for k, v in config.items() if k != "quantization_config"}, f)
     path = os.path.join(folder, "model.safetensors")
     if not os.path.exists(path):
-        save_file({n: values(seed, n, e, m, int(np.prod(s))).reshape(s) for n, _, e, m, s, _ in tensors}, path, {"format": "pt"})
+        save_file(dequantised(seed, tensors), path, {"format": "pt"})
 
 
 def load(folder):
@@ -228,6 +259,8 @@ def make(name, spec):
             assert moved > 1e-2, f"{name}: {patch} moves logits by only {moved:.2g}"
             flips.append({"patch": patch, "row": len(stored)})
             stored.append(row)
+        # What Rose must refuse; transformers is not asked.
+        flips += [{"patch": patch, "row": -1} for patch in spec.get("refused", [])]
         # Configs that mean the same in other words.
         same = list(spec.get("also", []))
         for patch in spec.get("same", []):

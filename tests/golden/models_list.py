@@ -172,3 +172,44 @@ MODELS["smollm3"] = dict(
            {"use_sliding_window": True, "sliding_window": 16}, {"use_sliding_window": True, "sliding_window": 16, "layer_types": ["sliding_attention"] + ["full_attention"] * 4},
            {"rope_theta": "__absent__"}, {"tie_word_embeddings": False}, {"attention_bias": True}],
     same=[{"no_rope_layers": "__absent__", "no_rope_layer_interval": "__absent__"}, {"sliding_window": 16}, {"tie_word_embeddings": True}])
+
+# FP8 checkpoints: sizes that are no multiples of a block; the references compute with code times scale in float32.
+FP8_SIZES = dict(hidden_size=192, intermediate_size=320, num_hidden_layers=2, head_dim=32, vocab_size=160)
+
+
+def fp8_groups(strategy, **more):
+    return {"group_0": {"targets": ["Linear"], "output_activations": None,
+                        "input_activations": {"dynamic": True, "num_bits": 8, "strategy": "token", "symmetric": True, "type": "float"},
+                        "weights": dict({"dynamic": False, "num_bits": 8, "strategy": strategy, "symmetric": True, "type": "float"}, **more)}}
+
+
+BLOCK = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128],
+         "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate"]}
+BAD_BLOCK = [{"quantization_config": p} for p in (
+    None, {"quant_method": "awq"}, {"fmt": "e5m2"}, {"activation_scheme": "guess"}, {"weight_block_size": None}, {"weight_block_size": [64, 128]},
+    {"weight_block_size": [128]}, {"weight_block_size": [128, 0]}, {"weight_block_size": [128, 100]}, {"weight_block_size": [0, 128]},
+    {"weight_block_size": [1 << 40, 128]}, {"weight_block_size": "128x128"}, {"modules_to_not_convert": "lm_head"}, {"modules_to_not_convert": [3]})]
+MODELS["qwen3_fp8"] = dict(
+    fp8={"kind": "block", "dtype": "BF16"}, dtypes=["BF16"],
+    config=sizes("qwen3", quantization_config=BLOCK, **FP8_SIZES), refused=BAD_BLOCK)
+MODELS["qwen3_moe_fp8"] = dict(
+    fp8={"kind": "block", "dtype": "F32"}, dtypes=["BF16", "F32"],
+    config=sizes("qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=160, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                 quantization_config=BLOCK, **FP8_SIZES))
+MODELS["llama_fp8"] = dict(
+    fp8={"kind": "tensor", "dtype": "F32", "unused": ["input_scale", "k_scale", "v_scale"]}, dtypes=["BF16", "F16"],
+    config=sizes("llama", quantization_config={"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}, **FP8_SIZES),
+    refused=[{"quantization_config": {"weight_block_size": [128, 128]}}],
+    also=[{"quantization_config": {"activation_scheme": "dynamic"}}, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}},
+          {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": fp8_groups("tensor")}}])
+MODELS["llama_fp8_channel"] = dict(
+    fp8={"kind": "channel", "dtype": "BF16"}, dtypes=["BF16", "F32"],
+    config=sizes("llama", tie_word_embeddings=True, attention_bias=True,
+                 quantization_config={"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed", "kv_cache_scheme": None,
+                                      "ignore": ["lm_head", "re:.*gate$"], "config_groups": fp8_groups("channel")}, **FP8_SIZES),
+    refused=[{"quantization_config": p} for p in (
+        {"format": "pack-quantized"}, {"config_groups": None}, {"config_groups": {"group_0": {"weights": {"num_bits": 4}}}},
+        {"config_groups": {"group_0": {"weights": {"type": "int"}}}}, {"config_groups": {"group_0": {"weights": {"symmetric": False}}}},
+        {"config_groups": {"group_0": {"weights": {"strategy": "group"}}}}, {"config_groups": {"group_0": {"weights": {"strategy": "tensor"}}}},
+        {"config_groups": {"group_0": {"weights": {"strategy": "block"}}}}, {"config_groups": {"group_1": fp8_groups("tensor")["group_0"]}}, {"ignore": {}})],
+    also=[{"quantization_config": {"quant_method": "fbgemm_fp8", "modules_to_not_convert": []}}])

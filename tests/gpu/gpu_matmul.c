@@ -67,7 +67,7 @@ static bool make_weights(struct weights *out, enum dtype dtype, bool close)
         for (size_t e = 0; e < count; e++) f[e] = normal(&seed) * 0.05f;
         void *data = malloc(dtype_row_bytes(dtype, count));
         if (!ok(dtype_encode(dtype, f, data, count, &err_))) return false;
-        struct tensor t = {dtype, 2, {n[i], K}, data};
+        struct tensor t = {.dtype = dtype, .ndim = 2, .shape = {n[i], K}, .data = data};
         if (op_weight_bytes(device_, &t) != count * 2 || !ok(op_weight_pack(device_, &t, out->memory + at, &out->w[i], &err_))) return false;
         at += (count * 2 + 255) / 256 * 256 + (close ? 0 : 256);
         dtype_decode(dtype, data, f, count);

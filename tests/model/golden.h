@@ -23,6 +23,7 @@ struct golden {
     uint64_t seed;
     int32_t vocabulary;
     const float *logits; /* rows of vocabulary */
+    enum golden_types { GOLDEN_AS_LISTED, GOLDEN_F32, GOLDEN_BF16 } types; /* of the Hugging Face files' tensors: those of the list (mixed), all F32, matrices BF16 */
 };
 
 static inline uint64_t golden_fnv(struct str s, uint64_t h)
@@ -55,7 +56,7 @@ static inline size_t golden_count(const struct json *shape)
 
 static inline enum dtype golden_dtype(struct str s)
 {
-    return str_is(s, "F32") ? DTYPE_F32 : str_is(s, "F16") ? DTYPE_F16 : DTYPE_BF16;
+    return str_is(s, "F32") ? DTYPE_F32 : str_is(s, "F16") ? DTYPE_F16 : str_is(s, "F8_E4M3") ? DTYPE_F8_E4M3 : DTYPE_BF16;
 }
 
 /* One tensor of the list: [name, dtype, exponent, mean, shape, shard]. */
@@ -92,6 +93,14 @@ static inline void golden_write(const char *path, const struct strbuf *b)
     if (!f || fwrite(b->p, 1, b->n, f) != b->n || fclose(f)) perror(path), exit(1);
 }
 
+/* The type that a tensor's file has; the values fit them all. */
+static inline struct str golden_stored(const struct golden *g, const struct json *t)
+{
+    if (g->types == GOLDEN_F32) return STR("F32");
+    if (g->types == GOLDEN_BF16 && t->items[4].count > 1) return STR("BF16");
+    return json_str(&t->items[1], "");
+}
+
 /* A safetensors file of the tensors of one shard. */
 static inline void golden_write_shard(const struct golden *g, int shard, const char *path)
 {
@@ -102,10 +111,11 @@ static inline void golden_write_shard(const struct golden *g, int shard, const c
         if (shard >= 0 && json_int(&t->items[5], 0) != shard) continue;
         size_t n, begin = data.n;
         float *v = golden_make(g, t, &n);
-        golden_append(&data, golden_dtype(json_str(&t->items[1], "")), v, n);
+        struct str type = golden_stored(g, t);
+        golden_append(&data, golden_dtype(type), v, n);
         free(v);
         strbuf_printf(&head, "%s\"" STR_FMT "\":{\"dtype\":\"" STR_FMT "\",\"shape\":", head.n > 1 ? "," : "",
-                      STR_ARG(json_str(&t->items[0], "")), STR_ARG(json_str(&t->items[1], "")));
+                      STR_ARG(json_str(&t->items[0], "")), STR_ARG(type));
         json_add_value(&head, &t->items[4]);
         strbuf_printf(&head, ",\"data_offsets\":[%zu,%zu]}", begin, data.n);
     }

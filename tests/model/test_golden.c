@@ -1,7 +1,11 @@
 /* Every architecture against transformers: prompt logits and a greedy continuation, prefill whole and in
  * chunks, alone and beside another sequence, from safetensors and from GGUF; and every field of a config that
- * is read moves the logits as it does there. */
+ * is read moves the logits as it does there.
+ *
+ * Always within 1e-4 of float32: with determinism; in default mode with F32 weights; and in default mode with BF16 weights, whose products may
+ * round their activations, each checked by itself (exact_products.h). */
 #define _GNU_SOURCE /* mkdtemp */
+#include "exact_products.h"
 #include "golden_run.h"
 
 #include "ops/isa.h"
@@ -75,18 +79,27 @@ static double run_case(struct run *r, const struct golden *g, const struct json 
     return worst;
 }
 
-static void check_file(const struct golden *g, const char *path)
+enum mode {
+    DETERMINISTIC,
+    DEFAULT,
+    DEFAULT_EXACT, /* default mode, each product checked by itself and then made exact */
+};
+
+static void check_file(const struct golden *g, const char *path, enum mode mode)
 {
     struct run r;
     struct rose_error err = {0};
-    CHECK_OK(run_open(&r, path, DTYPE_F32, &err), err);
+    CHECK_OK(run_open_as(&r, path, DTYPE_F32, mode == DETERMINISTIC, &err), err);
     if (!r.model) return;
     static const struct {
         int32_t chunk;
-        bool beside;
-    } ways[] = {{RUN_ROWS, false}, {1, false}, {7, false}, {16, true}, {33, true}};
+        bool beside, in[3]; /* which modes */
+    } ways[] = {{RUN_ROWS, false, {true, true, true}}, {1, false, {false, true, false}}, {7, false, {true, true, false}}, {16, true, {true, true, false}}, {33, true, {false, true, true}}};
+    exact_products_begin();
+    if (mode == DEFAULT_EXACT) exact_products(r.program);
     for (uint32_t i = 0; i < g->cases->count; i++)
         for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+            if (!ways[k].in[mode]) continue;
             double worst = run_case(&r, g, &g->cases->items[i], ways[k].chunk, ways[k].beside);
             worst_seen = fmax(worst_seen, worst);
             if (!(worst <= tolerance))
@@ -94,7 +107,15 @@ static void check_file(const struct golden *g, const char *path)
                        ways[k].beside ? " beside another" : "", worst);
             CHECK(worst <= tolerance);
         }
+    if (mode == DEFAULT_EXACT) exact_products_check(g->name);
     run_close(&r);
+}
+
+static void check_directory(struct golden *g, enum golden_types types, enum mode mode)
+{
+    g->types = types;
+    golden_write_hf(g);
+    check_file(g, g->dir, mode);
 }
 
 /* Last row of the last prompt under a patched config; the status of loading. */
@@ -104,7 +125,7 @@ static enum rose_status last_row(const struct golden *g, const struct json *patc
     struct run r;
     int32_t n, rows[RUN_SEQS] = {0};
     golden_write_config(g, patch);
-    ROSE_TRY(run_open(&r, g->dir, DTYPE_F32, err));
+    ROSE_TRY(run_open_as(&r, g->dir, DTYPE_F32, g->types == GOLDEN_AS_LISTED, err)); /* weights of 8 bits may round activations too */
     int32_t *prompt = golden_ids(json_get(&g->cases->items[g->cases->count - 1], "prompt"), &n);
     run_begin(&r, 0, prompt, n);
     rows[0] = n;
@@ -169,12 +190,16 @@ static void check_model(const char *name)
     struct golden g;
     golden_open(&g, name);
     worst_seen = 0;
-    golden_write_hf(&g);
-    check_file(&g, g.dir);
+    bool bytes = false; /* tensors of 8 bits have scales beside them and stay as they are */
+    for (uint32_t i = 0; i < g.tensors->count; i++) bytes = bytes || str_is(json_str(&g.tensors->items[i].items[1], ""), "F8_E4M3");
+    check_directory(&g, GOLDEN_AS_LISTED, DETERMINISTIC);
+    check_directory(&g, bytes ? GOLDEN_AS_LISTED : GOLDEN_BF16, DEFAULT_EXACT);
+    if (!bytes) check_directory(&g, GOLDEN_F32, DEFAULT);
     check_flips(&g);
     if (g.gguf) {
         CHECK(golden_write_gguf(&g)); /* the file is the one the gguf package wrote */
-        check_file(&g, g.file);
+        check_file(&g, g.file, DETERMINISTIC);
+        check_file(&g, g.file, DEFAULT_EXACT);
     }
     if (getenv("VERBOSE")) printf("%s: logits within %.2g\n", name, worst_seen);
     golden_close(&g);
@@ -186,14 +211,16 @@ TEST(instruction_sets)
     static const char *const sets[] = {"portable", "avx2", "avx512", "amx"}, *const names[] = {
                                                                                  "llama3", "gemma2",
                                                                                  "qwen2_moe",
-                                                                                 "phi3_longrope"};
+                                                                                 "phi3_longrope", "qwen3_fp8"};
     struct rose_error err;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         struct golden g;
         golden_open(&g, names[k]);
-        golden_write_hf(&g);
         for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-            if (op_isa_select(sets[i], &err) == ROSE_OK) check_file(&g, g.dir);
+            if (op_isa_select(sets[i], &err) == ROSE_OK) {
+                check_directory(&g, GOLDEN_AS_LISTED, DETERMINISTIC);
+                check_directory(&g, GOLDEN_AS_LISTED, DEFAULT_EXACT);
+            }
         golden_close(&g);
     }
     CHECK_OK(op_isa_select("auto", &err), err);
@@ -224,8 +251,12 @@ MODEL(phi3_longrope)
 MODEL(olmo2)
 MODEL(granite)
 MODEL(smollm3)
+MODEL(qwen3_fp8)
+MODEL(qwen3_moe_fp8)
+MODEL(llama_fp8)
+MODEL(llama_fp8_channel)
 
 TEST_MAIN(CASE(instruction_sets), CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic),
           CASE(llama_yarn), CASE(mistral), CASE(ministral), CASE(mixtral), CASE(qwen2), CASE(qwen2_moe),
           CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe), CASE(gemma2), CASE(gemma3), CASE(phi3),
-          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3))
+          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3), CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(llama_fp8), CASE(llama_fp8_channel))

@@ -121,7 +121,7 @@ static void experts_make(struct experts *x, struct device *d, enum dtype dtype, 
     for (int e = 0; e < 3 * E; e++) {
         int kind = e / E, n = kind == 2 ? N : FFN, k = kind == 2 ? FFN : K;
         struct op_weight *w = (kind == 0 ? x->gate : kind == 1 ? x->up : x->down) + e % E;
-        struct tensor t = {kind == 2 ? down : dtype, 2, {n, k}, NULL};
+        struct tensor t = {.dtype = kind == 2 ? down : dtype, .ndim = 2, .shape = {n, k}};
         void *source = random_weights(t.dtype, (size_t)n, (size_t)k);
         t.data = source;
         x->memory[e] = malloc(op_weight_bytes(d, &t) + 64);

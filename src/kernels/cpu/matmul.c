@@ -61,7 +61,7 @@ size_t matmul_plan(struct matmul_params *p, int workers)
     for (int i = 0; i < p->parts; i++) p->amx = p->amx && matmul_amx_takes(&p->part[i].weight);
 #if defined(__x86_64__)
     p->rough = !p->deterministic && matmul_bf16_pays();
-    for (int i = 0; i < p->parts; i++) p->rough = p->rough && (!matmul_is_float(&p->part[i].weight) || p->part[i].weight.format->kernel == CPU_BF16);
+    for (int i = 0; i < p->parts; i++) p->rough = p->rough && (!matmul_is_float(&p->part[i].weight) || p->part[i].weight.format->kernel >= CPU_BF16);
 #endif
     struct layout l = layout_of(p);
     return l.shared + (size_t)workers * l.own + MATMUL_ALIGN;

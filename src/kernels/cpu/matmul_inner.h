@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/matmul_amx.h"
+#include "kernels/cpu/weight_fp8.h"
 
 enum { MATMUL_ALIGN = 64, MATMUL_OUT_FLOATS = MATMUL_TILE * CPU_GROUP };
 
@@ -42,11 +43,11 @@ static inline int matmul_acts_height(const struct matmul_acts *a, int32_t rows_l
 }
 
 /* Are two planes worth it? Yes where memory bounds the step anyway (few rows), and for a short prompt, which
- * they delay by some milliseconds. */
-enum { MATMUL_FINE_ROWS = 4, MATMUL_FINE_PROMPT = 128 };
+ * they delay by some milliseconds; not for a piece of a prompt beside decode rows, whose next tokens wait for it. */
+enum { MATMUL_FINE_ROWS = 4, MATMUL_FINE_PROMPT = 128, MATMUL_FINE_PIECE = 16 };
 static inline bool matmul_fine(bool deterministic, int32_t rows, int32_t seqs)
 {
-    return deterministic || rows <= MATMUL_FINE_ROWS || (rows <= MATMUL_FINE_PROMPT && rows >= 2 * seqs);
+    return deterministic || rows <= MATMUL_FINE_ROWS || (rows <= MATMUL_FINE_PROMPT && rows >= (seqs == 1 ? 2 : MATMUL_FINE_PIECE * seqs));
 }
 
 static inline void matmul_acts_need(struct matmul_acts *a, const struct cpu_weight *w)
@@ -136,6 +137,10 @@ static inline void matmul_products(const struct matmul_acts *a, const struct mat
 {
     const uint8_t *data = w->data + group * w->group_bytes;
     int blocks = cpu_weight_blocks(w);
+    if (w->format->kernel == CPU_E4M3) {
+        matmul_fp8(kernels, w, group, a->floats + row * a->float_row, height, a->rough, out);
+        return;
+    }
 #if defined(__x86_64__)
     if (a->rough && matmul_is_float(w)) {
         matmul_dot_bf16(data, a->floats + row * a->float_row, height, blocks, out);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/cpu/weight_fp8.h"
+
 enum { ROWS = CPU_GROUP, VECTOR = 64 };
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
@@ -20,6 +22,7 @@ static const struct cpu_format formats[DTYPE_COUNT] = {
     [DTYPE_F32] = {CPU_F32, CPU_SCALES_NONE, 1, 0, 2048, -1, 32, false, NULL},
     [DTYPE_F16] = {CPU_F16, CPU_SCALES_NONE, 1, 0, 1024, -1, 32, false, NULL},
     [DTYPE_BF16] = {CPU_BF16, CPU_SCALES_NONE, 1, 0, 1024, -1, 32, false, NULL},
+    [DTYPE_F8_E4M3] = {CPU_E4M3, CPU_SCALES_F32, 4, 64, 512, -1, 32, false, NULL},
     [DTYPE_Q4_0] = {CPU_K4, CPU_SCALES_D, 1, 32, 256, 3, 32, false, NULL},
     [DTYPE_Q4_1] = {CPU_K4M, CPU_SCALES_DM, 1, 64, 256, -1, 32, true, NULL},
     [DTYPE_Q5_0] = {CPU_K5, CPU_SCALES_D, 1, 32, 320, 4, 32, false, NULL},
@@ -46,7 +49,7 @@ bool cpu_weight_init(enum dtype dtype, int64_t n, int64_t k, const void *data, s
     if (!f || n <= 0 || k <= 0 || n > INT32_MAX - 16 || k > INT32_MAX - 32 || k % dtype_info(dtype)->block)
         return false;
     size_t blocks = ((size_t)k + CPU_BLOCK - 1) / CPU_BLOCK;
-    size_t scales = size_round_up(blocks / (size_t)f->blocks * (size_t)f->scale_bytes, VECTOR);
+    size_t scales = size_round_up((blocks + (size_t)f->blocks - 1) / (size_t)f->blocks * (size_t)f->scale_bytes, VECTOR);
     size_t group = scales + blocks * (size_t)f->code_bytes, total;
     if (!size_mul(((size_t)n + ROWS - 1) / ROWS, group, &total) || total > PTRDIFF_MAX) return false;
     *out = (struct cpu_weight){f, data, (int32_t)n, (int32_t)k, group, scales};
@@ -388,6 +391,7 @@ static void scale_at(const struct cpu_format *f, const uint8_t *scales, int b, i
     int g = b % f->blocks;
     *m = 0;
     switch (f->scales) {
+    case CPU_SCALES_F32: /* read by weight_fp8.c */
     case CPU_SCALES_NONE: *s = 1; break;
     case CPU_SCALES_D: *s = half_at(p, r); break;
     case CPU_SCALES_DM:
@@ -441,6 +445,10 @@ void cpu_weight_row(const struct cpu_weight *w, int32_t row, float *out)
     const struct cpu_format *f = w->format;
     const uint8_t *group = w->data + (size_t)(row / ROWS) * w->group_bytes;
     int r = row % ROWS, blocks = cpu_weight_blocks(w);
+    if (f->kernel == CPU_E4M3) {
+        weight_fp8_row(w, row, out);
+        return;
+    }
     if (f->kernel >= CPU_KERNELS) {
         float_row(w, group, r, out);
         return;

@@ -46,6 +46,7 @@ enum cpu_kernel {
     CPU_F32 = CPU_KERNELS,
     CPU_F16,
     CPU_BF16,
+    CPU_E4M3, /* weight_fp8.h */
 };
 
 /* Records of scales; [16] runs over the rows of the group. */
@@ -58,12 +59,13 @@ enum cpu_scales {
     CPU_SCALES_K_NIB, /* 8 blocks: d f16[16], dmin f16[16], then 16 columns: scale | min << 4 u8[16] */
     CPU_SCALES_K_S16, /* 8 blocks: d f16[16], then 16 columns: scale s8[16] */
     CPU_SCALES_K_S32, /* 8 blocks: d f16[16], then a block: scale s8[16] */
+    CPU_SCALES_F32,   /* 4 blocks: f32[16] */
 };
 
 struct cpu_format {
     enum cpu_kernel kernel;
     enum cpu_scales scales;
-    int blocks;       /* 32-column blocks a record of scales covers: 1 or 8 */
+    int blocks;       /* 32-column blocks a record of scales covers: 1, 4 or 8 */
     int scale_bytes;  /* of a record */
     int code_bytes;   /* of a block, 16 rows x 32 columns */
     int offset_shift; /* offset = 1 << offset_shift; -1: none */
@@ -98,7 +100,7 @@ static inline size_t cpu_weight_bytes(const struct cpu_weight *w)
     return cpu_weight_groups(w) * w->group_bytes;
 }
 
-/* Pack groups [begin, end) from rows as in the file (source: [n, k] of dtype) to data (the whole weight's
+/* Pack groups [begin, end) from rows as in the file (source: [n, k] of dtype, not of F8_E4M3: weight_fp8_pack) to data (the whole weight's
  * memory). */
 void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *source, void *data,
                      size_t begin, size_t end);
