@@ -28,6 +28,7 @@ struct run {
     size_t block_bytes, freq_at, freq_bytes, logits_at;
     bool decode; /* CUDA: recorded for one row a sequence */
     bool shared; /* the device is somebody else's */
+    bool deterministic;
     void *pool;
     size_t pool_bytes;
     struct run_seq seq[RUN_SEQS];
@@ -68,8 +69,7 @@ static inline enum rose_status run_record(struct run *r, enum dtype kv, struct r
 {
     const struct model_config *c = &r->model->config;
     struct forward f = {.cache = {.dtype = kv, .page_tokens = RUN_PAGE}};
-    /* The references are float32; without this, many rows of BF16 weights may round their activations to bfloat16 (tests/kernels). */
-    f.deterministic = r->device->info.kind == DEVICE_CPU;
+    f.deterministic = r->deterministic;
     f.cache.page_bytes = op_cache_page_bytes(kv, &c->heads, RUN_PAGE, c->group_layers);
     r->pool_bytes = f.cache.page_bytes * (size_t)(RUN_SEQS * RUN_BLOCKS * c->groups_count);
     r->pool = f.cache.pool = device_alloc(r->device, r->pool_bytes, DEVICE_MEMORY_LOCAL, err);
@@ -108,17 +108,21 @@ static inline enum rose_status run_record(struct run *r, enum dtype kv, struct r
     return program_finish(p, NULL, 0, err);
 }
 
-static inline enum rose_status run_open(struct run *r, const char *path, enum dtype kv,
-                                        struct rose_error *err)
+static inline enum rose_status run_open_as(struct run *r, const char *path, enum dtype kv, bool deterministic, struct rose_error *err)
 {
     struct weights *w;
-    *r = (struct run){0};
+    *r = (struct run){.deterministic = deterministic};
     ROSE_TRY(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = 2}, &r->device, err));
     enum rose_status s = weights_open(path, &w, err);
     if (s == ROSE_OK) s = model_open(r->device, w, NULL, NULL, &r->model, err);
     if (s == ROSE_OK) s = run_record(r, kv, err);
     if (s != ROSE_OK) run_close(r);
     return s;
+}
+
+static inline enum rose_status run_open(struct run *r, const char *path, enum dtype kv, struct rose_error *err)
+{
+    return run_open_as(r, path, kv, false, err);
 }
 
 /* The same on a device that stays open; decode: its program is for one row a sequence. */
