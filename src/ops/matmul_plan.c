@@ -1,6 +1,7 @@
 #include "ops/matmul_plan.h"
 
 #include "kernels/params/act_rows.h"
+#include "ops/matmul_blocks.h"
 
 _Static_assert((int)GEMM_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
 _Static_assert((int)OP_ACT_SILU == ACT_SILU && (int)OP_ACT_RELU2 == ACT_RELU2, "one numbering");
@@ -24,7 +25,7 @@ static enum rose_status check(const struct matmul_shape *s, struct rose_error *e
     return ROSE_OK;
 }
 
-static void epilogue(const struct matmul_shape *s, struct plan *out)
+void matmul_plan_epilogue(const struct matmul_shape *s, struct plan *out)
 {
     plan_int(out, "ACT", (int64_t)s->act);
     plan_int(out, "GATED", s->gated);
@@ -35,7 +36,7 @@ static void epilogue(const struct matmul_shape *s, struct plan *out)
 }
 
 /* Tiles of `columns` of all parts. */
-static int32_t tiles_of(const struct matmul_shape *s, int columns)
+int32_t matmul_plan_tiles(const struct matmul_shape *s, int columns)
 {
     int64_t n = 0;
     for (int i = 0; i < (s->gated ? 1 : s->parts); i++) n += ceil_div(s->n[i], columns);
@@ -58,7 +59,7 @@ static void cost(const struct matmul_shape *s, struct plan *out)
 }
 
 /* Shared memory that leaves room for a block of the next launch beside this one. */
-static int64_t shared_budget(const struct device_info *d)
+int64_t matmul_plan_shared(const struct device_info *d)
 {
     int arch = plan_arch(d);
     size_t unit = d->shared_per_unit ? d->shared_per_unit : arch == 800 ? 164 << 10 : arch >= 900 && arch < 1200 ? 228 << 10 : 100 << 10;
@@ -67,9 +68,9 @@ static int64_t shared_budget(const struct device_info *d)
 
 /* More than half of an SM's, so that no SM gets two blocks of a launch and another none: with dependent launches blocks are placed
  * while predecessors still hold some SMs, and what then runs twice on one SM takes twice as long. */
-static uint32_t alone(const struct device_info *d, uint32_t bytes)
+uint32_t matmul_plan_alone(const struct device_info *d, uint32_t bytes)
 {
-    return plan_arch(d) >= 900 ? (uint32_t)ROSE_MAX((int64_t)bytes, shared_budget(d) + 1024) : bytes;
+    return plan_arch(d) >= 900 ? (uint32_t)ROSE_MAX((int64_t)bytes, matmul_plan_shared(d) + 1024) : bytes;
 }
 
 /* ---- gemm_rows ---- */
@@ -85,7 +86,7 @@ static int choose_tile(const struct matmul_shape *s, const struct device_info *d
 {
     if (s->rows <= 16) return 0;
     for (int t = TILES - 1; t > 1; t--) {
-        int64_t blocks = ceil_div(s->rows, tiles[t].bm) * tiles_of(s, tiles[t].bn / (1 + s->gated));
+        int64_t blocks = ceil_div(s->rows, tiles[t].bm) * matmul_plan_tiles(s, tiles[t].bn / (1 + s->gated));
         if (tiles[t].bm / 2 < s->rows && blocks * 4 >= (int64_t)d->units * 3) return t;
     }
     return 1;
@@ -97,7 +98,7 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
     struct plan *out = &m->plan;
     const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d)];
     m->columns = t->bn / (1 + s->gated);
-    m->tiles = tiles_of(s, m->columns);
+    m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
     *out = (struct plan){.kernel = "gemm_rows", .rows = s->rows, .tiles = true, .per = t->bm, .times = m->tiles};
     plan_int(out, "BM", t->bm);
@@ -106,7 +107,7 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
     plan_int(out, "WN", t->wn);
     plan_int(out, "STAGES", t->stages);
     plan_int(out, "RASTER", RASTER);
-    epilogue(s, out);
+    matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(32 * t->wm * t->wn);
     out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
     cost(s, out);
@@ -139,7 +140,7 @@ static int choose_wgmma(const struct matmul_shape *s, const struct device_info *
     double best = 1e30;
     int choice = 0;
     for (int t = 0; t < WGMMA_TILES; t++) {
-        int64_t cluster = wgmma_tiles[t].cluster, count = ceil_div(s->rows, 128 * cluster) * tiles_of(s, wgmma_tiles[t].bn / (1 + s->gated));
+        int64_t cluster = wgmma_tiles[t].cluster, count = ceil_div(s->rows, 128 * cluster) * matmul_plan_tiles(s, wgmma_tiles[t].bn / (1 + s->gated));
         double time = (double)ceil_div(count, d->units / cluster) * step[t] * ((double)s->k / 64 + 4);
         if (time < best) best = time, choice = t;
     }
@@ -153,7 +154,7 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
     int i = s->tile >= WGMMA_FIRST && s->tile < WGMMA_FIRST + WGMMA_TILES ? s->tile - WGMMA_FIRST : choose_wgmma(s, d);
     const struct wgmma_tile *t = &wgmma_tiles[i];
     m->columns = t->bn / (1 + s->gated);
-    m->tiles = tiles_of(s, m->columns);
+    m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
     m->box = t->bn / 2, m->box_x = 128;
     int64_t clusters = ROSE_MIN(ceil_div(s->rows, 128 * t->cluster) * m->tiles, d->units / t->cluster);
@@ -164,7 +165,7 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "RASTER", RASTER / t->cluster * 2);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
-    epilogue(s, out);
+    matmul_plan_epilogue(s, out);
     out->block = 384;
     out->cluster = (uint32_t)t->cluster;
     out->shared_bytes = (uint32_t)((128 + t->bn) * 128 * t->stages + 16 * t->stages);
@@ -223,7 +224,7 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
     for (int i = 0; i < STREAMS; i++) {
         const struct stream *t = &streams[i];
         if (t->mg != mg || t->budget != 112 || t->cluster > 1) continue;
-        int64_t count = tiles_of(s, 64 * t->mg / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
+        int64_t count = matmul_plan_tiles(s, 64 * t->mg / (1 + s->gated)), chunks = ceil_div(s->k, 64 * t->kb), blocks = stream_blocks(d, t, count, chunks);
         /* Whole tiles lose in the last of few rounds, and where an SM alone takes too long. */
         if (t->cluster && (count > blocks ? count / blocks < 16 : weight_bytes(s) > 40e6)) continue;
         double tile = 128.0 * t->mg * s->k, whole = (double)(count / blocks * blocks) * tile, rest = (double)count * tile - whole;
@@ -243,7 +244,7 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
     int stages = (t->budget * 1024 - 512 - got) / stage;
     m->columns = rows / (1 + s->gated);
-    m->tiles = tiles_of(s, m->columns);
+    m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
     m->group = n;
     m->box = rows, m->box_x = n, m->interleaved = s->gated;
@@ -255,11 +256,11 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     plan_int(out, "STAGES", stages);
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
-    epilogue(s, out);
+    matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(128 * t->mg + 32);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
     out->shared_bytes = (uint32_t)(stages * stage + got + stages * 16 + 16 + 8 * t->cluster);
-    out->shared_bytes = alone(d, out->shared_bytes);
+    out->shared_bytes = matmul_plan_alone(d, out->shared_bytes);
     cost(s, out);
     plan_stream(out, d, 0.5);
     if (t->cluster) return;
@@ -284,7 +285,7 @@ static int choose_splits(const struct matmul_shape *s, const struct device_info 
     double best = 1e30, us = weight_bytes(s) / (d->bandwidth > 0 ? d->bandwidth : 1e12) * 1e6;
     int choice = 0;
     for (int splits = 1; splits <= 64 && splits <= chunks && splits <= units; splits++) {
-        if (shared_of(warps, nt, ceil_div(chunks, splits), group) > shared_budget(d)) continue;
+        if (shared_of(warps, nt, ceil_div(chunks, splits), group) > matmul_plan_shared(d)) continue;
         int64_t slots = units / splits, waves = ceil_div(tiles_count, slots);
         double t = us * (double)(waves * slots) / (double)tiles_count * (double)units / (double)(slots * splits);
         if (splits > 1) t += 1.3 * (double)waves;
@@ -316,7 +317,7 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     int64_t group = s->rows < 1 ? 1 : s->rows > GEMV_MOST ? GEMV_MOST : s->rows, chunks = ceil_div(s->k, GEMV_STEP);
     int nt = group <= 8 ? 1 : group <= 16 ? 2 : group <= 32 ? 4 : 8, warps = 8, depth = 4, per_unit = s->blocks ? s->blocks : 1;
     m->columns = s->gated ? 8 : 16;
-    m->tiles = tiles_of(s, m->columns);
+    m->tiles = matmul_plan_tiles(s, m->columns);
     int64_t units = (int64_t)d->units * per_unit;
     choose_warps(s, chunks, &warps, &depth);
     m->splits = s->splits ? s->splits : choose_splits(s, d, m->tiles, warps, nt, group, units);
@@ -325,7 +326,7 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     m->splits = (int32_t)ceil_div(chunks, m->chunks);
     choose_warps(s, m->chunks, &warps, &depth);
     int64_t shared = shared_of(warps, nt, m->chunks, group), slots = units / m->splits;
-    if (shared > shared_budget(d)) return false;
+    if (shared > matmul_plan_shared(d)) return false;
     m->group = (int32_t)group;
     if (slots > m->tiles) slots = m->tiles;
     *out = (struct plan){.kernel = "gemv_rows", .rows = s->rows, .tiles = true, .per = m->group, .times = (int32_t)slots * m->splits};
@@ -336,9 +337,9 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "SPLIT", m->splits > 1);
     plan_int(out, "K_TAIL", s->k % GEMV_STEP != 0);
-    epilogue(s, out);
+    matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(32 * warps);
-    out->shared_bytes = per_unit == 1 ? alone(d, (uint32_t)shared) : (uint32_t)shared;
+    out->shared_bytes = per_unit == 1 ? matmul_plan_alone(d, (uint32_t)shared) : (uint32_t)shared;
     if (m->splits > 1) {
         m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512;
         m->counter_bytes = (size_t)m->tiles * 4;
@@ -353,6 +354,7 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
+    if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
     if (stream_fits(s, d) && (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits)) {
         stream(s, d, out);
         return ROSE_OK;

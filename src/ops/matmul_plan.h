@@ -20,6 +20,7 @@ struct matmul_shape {
     bool rows16;        /* y's rows are 16-byte aligned */
     bool tma;           /* TMA can load x and the weights; of a gated pair the up matrix lies behind the gate */
     bool deterministic; /* a row's bits must not depend on `rows` */
+    int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: bf16 */
     /* Measured choices; 0: the plan's own. */
     int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's */
     int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
@@ -46,5 +47,12 @@ const void *matmul_plan_box(const struct matmul_plan *plan, const struct gemm_pa
                             struct layout_tma *out);
 /* Fills everything that follows from the plan; part[].n is there. */
 void matmul_plan_params(const struct matmul_plan *plan, struct gemm_params *params);
+
+/* What the plans' files share: the epilogue's constants; tiles of `columns` of all parts; less than half of an SM's shared memory, and
+ * what a block asks for so that it has its SM for itself. */
+void matmul_plan_epilogue(const struct matmul_shape *shape, struct plan *out);
+int32_t matmul_plan_tiles(const struct matmul_shape *shape, int columns);
+int64_t matmul_plan_shared(const struct device_info *device);
+uint32_t matmul_plan_alone(const struct device_info *device, uint32_t bytes);
 
 #endif

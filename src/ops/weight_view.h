@@ -9,6 +9,7 @@
 enum {
     WEIGHT_LAYOUT_CPU_GROUPS = 1, /* kernels/cpu/weight.h */
     WEIGHT_LAYOUT_CUDA_ROWS = 2,  /* bf16 [n, k] in the device's memory, rows dense, 256-byte aligned */
+    WEIGHT_LAYOUT_CUDA_BLOCKS = 3, /* a GGUF block format in the order of kernels/params/matmul_blocks.h, 256-byte aligned */
 };
 
 /* false: not a weight that op_weight_pack made for the CPU. */

@@ -213,6 +213,7 @@ static const struct {
              {op_cases_attention_name, op_cases_attention_run, op_cases_attention_plan},
              {op_cases_act_name, op_cases_act_run, op_cases_act_plan},
              {op_cases_value_name, op_cases_value_run, op_cases_value_plan},
+             {op_cases_blocks_name, op_cases_blocks_run, op_cases_blocks_plan},
              {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};
 enum { FILES = sizeof files / sizeof *files };
 

@@ -36,4 +36,11 @@ const char *op_cases_matmul_name(int i);
 int op_cases_matmul_run(int i, const struct op_io *io);
 bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+/* Block formats in the order of BLOCKS_*; rows of random bits with scales of a model's size. */
+extern const enum dtype op_block_types[];
+void *op_random_blocks(enum dtype dtype, size_t rows, int32_t k, uint32_t seed);
+const char *op_cases_blocks_name(int i);
+int op_cases_blocks_run(int i, const struct op_io *io);
+bool op_cases_blocks_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 #endif

@@ -6,6 +6,8 @@
 
 #include "op_cases_internal.h"
 #include "kernels/params/gemm_wgmma.h"
+#include "kernels/params/matmul_blocks.h"
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_plan.h"
 
 struct matmul_case {
@@ -112,6 +114,24 @@ static const struct matmul_case cases[] = {
      {.rows = 8, .parts = 2, .n = {600, 600}, .k = 1096, .gated = true, .act = OP_ACT_SILU, .tma = true, .tile = 25},
      1,
      0},
+#define BLOCKS(format) .blocks_format = 1 + BLOCKS_##format
+    {"blocks Q4_0 1x1000x288", ONE(1, 1000, 288, BLOCKS(Q4_0), .pairs = true), 1, 0},
+    {"blocks Q4_0 3x72x4128, residual", ONE(3, 72, 4128, BLOCKS(Q4_0), .accumulate = true), 0.5f, 8},
+    {"blocks Q4_1 2x(96+40+9)x608, bias", {.rows = 2, .parts = 3, .n = {96, 40, 9}, .k = 608, BLOCKS(Q4_1), .bias = true}, 1, 8},
+    {"blocks Q8_0 9x200x576 SwiGLU, bias",
+     {.rows = 9, .parts = 2, .n = {200, 200}, .k = 576, BLOCKS(Q8_0), .gated = true, .bias = true, .act = OP_ACT_SILU},
+     1,
+     0},
+    {"blocks Q8_0 1x640x32 to f32", ONE(1, 640, 32, BLOCKS(Q8_0), .out_f32 = true), 2, 0},
+    {"blocks MXFP4 5x90x352, gelu", ONE(5, 90, 352, BLOCKS(MXFP4), .act = OP_ACT_GELU_ERF), 1, 8},
+    {"blocks Q4_K 1x300x2048", ONE(1, 300, 2048, BLOCKS(Q4_K)), 1, 0},
+    {"blocks Q4_K 20x152x512 SwiGLU", {.rows = 20, .parts = 2, .n = {152, 152}, .k = 512, BLOCKS(Q4_K), .gated = true, .act = OP_ACT_SILU}, 1, 0},
+    {"blocks Q4_K 70x(72+33+20+1)x256 to f32", {.rows = 70, .parts = 4, .n = {72, 33, 20, 1}, .k = 256, BLOCKS(Q4_K), .out_f32 = true}, 1, 0},
+    {"blocks Q5_K 4x130x1024, splits, residual, bias", ONE(4, 130, 1024, BLOCKS(Q5_K), .splits = 2, .warps = 2, .accumulate = true, .bias = true), 1, 8},
+    {"blocks Q5_K 33x24x768", ONE(33, 24, 768, BLOCKS(Q5_K)), 1, 0},
+    {"blocks Q6_K 7x200x1536, relu2", ONE(7, 200, 1536, BLOCKS(Q6_K), .act = OP_ACT_RELU2), 1, 0},
+    {"blocks Q6_K 1x136x768 GeGLU, splits", {.rows = 1, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .splits = 3}, 1, 0},
+    {"blocks Q6_K 40x50x512, deterministic", ONE(40, 50, 512, BLOCKS(Q6_K), .deterministic = true), 1, 0},
 };
 
 static double act(enum op_activation a, double x)
@@ -129,7 +149,10 @@ static double act(enum op_activation a, double x)
 struct data {
     struct matmul_shape s;
     size_t x_stride, y_stride;
-    uint16_t *x, *w[GEMM_PARTS];
+    uint16_t *x;
+    void *w[GEMM_PARTS];      /* as the device has them */
+    float *value[GEMM_PARTS]; /* what they mean */
+    size_t w_bytes[GEMM_PARTS];
     float *bias[GEMM_PARTS];
     void *old, *got; /* of all parts, one behind the other */
 };
@@ -138,10 +161,11 @@ struct data {
 static double dot(const struct data *d, size_t r, int part, size_t col, double *size)
 {
     double sum = 0;
-    const uint16_t *x = d->x + r * d->x_stride, *w = d->w[part] + col * (size_t)d->s.k;
+    const uint16_t *x = d->x + r * d->x_stride;
+    const float *w = d->value[part] + col * (size_t)d->s.k;
     *size = 0;
     for (int i = 0; i < d->s.k; i++) {
-        double v = (double)bf16_to_f32(x[i]) * (double)bf16_to_f32(w[i]);
+        double v = (double)bf16_to_f32(x[i]) * (double)w[i];
         sum += v, *size += fabs(v);
     }
     if (d->s.bias) sum += (double)d->bias[part][col];
@@ -191,11 +215,11 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     size_t element = s->out_f32 ? 4 : 2, each = (size_t)s->rows * d->y_stride * element;
     p.x = io->buffer(io->context, "x", (size_t)s->rows * d->x_stride * 2, d->x, false);
     char *y = io->buffer(io->context, "y", each * (size_t)parts, d->old, false);
-    size_t first = (size_t)s->n[0] * (size_t)s->k;
-    char *pair = s->gated ? io->buffer(io->context, "w", first * 4, d->w[0], true) : NULL; /* d->w[1] is behind d->w[0] */
+    size_t first = d->w_bytes[0];
+    char *pair = s->gated ? io->buffer(io->context, "w", first * 2, d->w[0], true) : NULL; /* d->w[1] is behind d->w[0] */
     for (int i = 0; i < s->parts; i++) {
         p.part[i].n = s->n[i];
-        p.part[i].w = pair ? pair + (size_t)i * first * 2 : io->buffer(io->context, "w", (size_t)s->n[i] * (size_t)s->k * 2, d->w[i], true);
+        p.part[i].w = pair ? pair + (size_t)i * first : io->buffer(io->context, "w", d->w_bytes[i], d->w[i], true);
         if (s->bias && i != 2) p.part[i].bias = io->buffer(io->context, "bias", (size_t)s->n[i] * 4, d->bias[i], true);
         p.part[i].y_stride = (int64_t)d->y_stride;
         if (i < parts) p.part[i].y = y + (size_t)i * each;
@@ -220,6 +244,30 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     return 0;
 }
 
+/* Weights of part i at d->w[i] (room is there), and what they mean. */
+static void make_weights(struct data *d, int i)
+{
+    size_t count = (size_t)d->s.n[i] * (size_t)d->s.k;
+    d->value[i] = malloc(count * 4);
+    if (!d->s.blocks_format) {
+        op_fill_bf16(d->w[i], count, 1 / sqrtf((float)d->s.k), 20 + (uint32_t)i);
+        for (size_t e = 0; e < count; e++) d->value[i][e] = bf16_to_f32(((const uint16_t *)d->w[i])[e]);
+        return;
+    }
+    enum dtype dtype = op_block_types[d->s.blocks_format - 1];
+    void *blocks = op_random_blocks(dtype, (size_t)d->s.n[i], d->s.k, 20 + (uint32_t)i);
+    struct tensor t = {.dtype = dtype, .ndim = 2, .shape = {d->s.n[i], d->s.k}, .data = blocks};
+    matmul_blocks_rows(&t, 0, d->s.n[i], d->w[i]);
+    dtype_decode(dtype, blocks, d->value[i], count);
+    free(blocks);
+}
+
+static size_t bytes_of(const struct matmul_shape *s, int i)
+{
+    struct tensor t = {.dtype = s->blocks_format ? op_block_types[s->blocks_format - 1] : DTYPE_BF16, .ndim = 2, .shape = {s->n[i], s->k}};
+    return s->blocks_format ? matmul_blocks_bytes(&t) : (size_t)s->n[i] * (size_t)s->k * 2;
+}
+
 static int run(const struct matmul_case *k, const struct op_io *io)
 {
     struct data d = {.s = k->s};
@@ -240,15 +288,15 @@ static int run(const struct matmul_case *k, const struct op_io *io)
         op_fill_bf16(d.old, ys, 1, 12);
     for (int i = 0; i < d.s.parts; i++) {
         uint32_t seed = 40 + (uint32_t)i;
-        size_t size = (size_t)d.s.n[i] * (size_t)d.s.k * 2;
-        d.w[i] = d.s.gated && i ? d.w[0] + size / 2 : malloc(d.s.gated ? size * 2 : size), d.bias[i] = malloc((size_t)d.s.n[i] * 4);
-        op_fill_bf16(d.w[i], (size_t)d.s.n[i] * (size_t)d.s.k, 1 / sqrtf((float)d.s.k), 20 + (uint32_t)i);
+        size_t size = d.w_bytes[i] = bytes_of(&d.s, i);
+        d.w[i] = d.s.gated && i ? (char *)d.w[0] + size : malloc(d.s.gated ? size * 2 : size), d.bias[i] = malloc((size_t)d.s.n[i] * 4);
+        make_weights(&d, i);
         for (int c = 0; c < d.s.n[i]; c++) d.bias[i][c] = i == 2 ? 0 : op_normal(&seed); /* part 2 has none */
     }
     int wrong = launch(k, io, &d, &plan);
     if (!wrong) wrong = check(k, &d);
     io->reset(io->context);
-    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.bias[i]);
+    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.value[i]), free(d.bias[i]);
     free(d.x), free(d.old), free(d.got);
     return wrong;
 }

@@ -1,0 +1,156 @@
+/* Reading weights in block formats (kernels/params/matmul_blocks.h has the layout). Constant: FORMAT.
+ *
+ * A weight is scale * code (- minimum). For a matrix instruction the codes become bf16, which holds them exactly, and scales and minima
+ * are applied to the sums of a unit in float32: no weight is rounded. A code is put into the mantissa of a bf16 whose exponent makes
+ * its place the units (Q4_1, Q4_K: 16 + code, Q5_K: 32 + code, others 128 + code); with minima the constant joins the minimum, without
+ * it is subtracted from the pair. */
+#ifndef ROSE_CUDA_MATMUL_BLOCKS_CUH
+#define ROSE_CUDA_MATMUL_BLOCKS_CUH
+
+#include "kernels/cuda/common/convert.cuh"
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/params/matmul_blocks.h"
+
+#define MINIMA (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K || FORMAT == BLOCKS_Q5_K)
+#define HALVES (FORMAT == BLOCKS_Q6_K) /* a scale for each 16 elements */
+#define UNIT_BYTES BLOCKS_UNIT_BYTES(FORMAT)
+#define CHUNK_BYTES BLOCKS_CHUNK_BYTES(FORMAT)
+/* What is added to the codes with minima. */
+#define CODE_OFFSET (FORMAT == BLOCKS_Q5_K ? 32.0f : 16.0f)
+
+/* Planes of a chunk of `units` units. */
+DEVICE const unsigned char *blocks_high(const unsigned char *chunk, uint32_t units)
+{
+    return chunk + units * BLOCKS_LOW_BYTES(FORMAT);
+}
+DEVICE const unsigned char *blocks_scales(const unsigned char *chunk, uint32_t units)
+{
+    return blocks_high(chunk, units) + units * BLOCKS_HIGH_BYTES(FORMAT);
+}
+/* Where chunk `chunk` of tile `tile` begins in a matrix with `units` units a row. */
+DEVICE const unsigned char *blocks_chunk(const void *w, uint32_t units, uint32_t tile, uint32_t chunk)
+{
+    return (const unsigned char *)w + (size_t)tile * units * UNIT_BYTES + (size_t)chunk * CHUNK_BYTES;
+}
+
+/* v << by, by may be negative. */
+DEVICE uint32_t blocks_shift(uint32_t v, int by)
+{
+    return by >= 0 ? v << (by & 31) : v >> (-by & 31);
+}
+
+/* ---- codes as the A operands of a unit: a[half][4] of bf16 pairs ----------------------------------------------------------------- */
+
+/* Pair i of row `row` of nibbles. high: the unit's word of the high plane; unit: in the chunk. */
+DEVICE uint32_t blocks_pair(uint32_t word, uint32_t high, uint32_t unit, int row, int i)
+{
+    if (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K) return (blocks_shift(word, 3 - 4 * i) & 0x00780078u) | 0x41804180u;
+    if (FORMAT == BLOCKS_Q5_K) {
+        const int at = (int)(unit % 2) * 8 + row * 4 + i;
+        return (blocks_shift(word, 2 - 4 * i) & 0x003c003cu) | 0x42004200u | (blocks_shift(high, 6 - at) & 0x00400040u);
+    }
+    const uint32_t nibble = word >> (4 * i);
+    if (FORMAT == BLOCKS_MXFP4) { /* e2m1's fields at the top of a bf16's, then twice the value: times 2^127 */
+        const uint32_t t = (nibble & 0x00080008u) << 12 | (nibble & 0x00070007u) << 6;
+        return bf16x2_mul(as_bf16x2(t), as_bf16x2(0x7f007f00u)).bits;
+    }
+    uint32_t v = (nibble & 0x000f000fu) | 0x43004300u;
+    if (FORMAT == BLOCKS_Q6_K) v |= blocks_shift(high, 4 - row * 8 - 2 * i) & 0x00300030u;
+    return bf16x2_add(as_bf16x2(v), as_bf16x2(FORMAT == BLOCKS_Q6_K ? 0xc320c320u : 0xc308c308u)).bits; /* - 160, - 136 */
+}
+/* Two signed bytes at bits 0 and 16: 128 + low seven bits, then - 128 or, with the sign, - 256, which differ in that bit. */
+DEVICE uint32_t blocks_bytes(uint32_t t)
+{
+    return bf16x2_add(as_bf16x2((t & 0x007f007fu) | 0x43004300u), as_bf16x2((t & 0x00800080u) | 0xc300c300u)).bits;
+}
+
+DEVICE void blocks_fragment(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t a[2][4])
+{
+    if (FORMAT == BLOCKS_Q8_0) {
+        const u32x4 w = ld16(chunk + unit * 512 + lane * 16);
+        UNROLL for (int row = 0; row < 2; row++)
+            UNROLL for (int half = 0; half < 2; half++)
+            {
+                a[half][row] = blocks_bytes(w.v[row * 2 + half]);
+                a[half][row + 2] = blocks_bytes(w.v[row * 2 + half] >> 8);
+            }
+        return;
+    }
+    const u32x2 w = ld8(chunk + unit * 256 + lane * 8);
+    uint32_t high = 0;
+    if (FORMAT == BLOCKS_Q5_K) high = ld4(blocks_high(chunk, units) + unit / 2 * 128 + lane * 4);
+    if (FORMAT == BLOCKS_Q6_K) high = ld4(blocks_high(chunk, units) + unit * 128 + lane * 4);
+    UNROLL for (int row = 0; row < 2; row++)
+        UNROLL for (int i = 0; i < 4; i++) a[i / 2][i % 2 * 2 + row] = blocks_pair(w.v[row], high, unit, row, i);
+}
+
+/* ---- scales ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Half of 2^(e - 127), for codes that are twice the value; the two smallest are subnormal (GGUF gives e = 255 no meaning of its own). */
+DEVICE float blocks_e8m0(uint32_t e)
+{
+    return f32_from_bits(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+/* Unit `unit` of rows q and q + 8: {scale, scale', minimum, minimum'}, or with HALVES {scale, scale' of the first half, of the second}.
+ * The value is scale * code - minimum with the codes as the file means them. */
+DEVICE f32x4 blocks_scale(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t q)
+{
+    const unsigned char *s = blocks_scales(chunk, units);
+    f32x4 r = {{0, 0, 0, 0}};
+    if (FORMAT == BLOCKS_Q4_0 || FORMAT == BLOCKS_Q8_0) {
+        f16x2 d;
+        d.bits = ld4(s + unit * 32 + q * 4);
+        r.v[0] = f16x2_lo_f32(d), r.v[1] = f16x2_hi_f32(d);
+    } else if (FORMAT == BLOCKS_MXFP4) {
+        r.v[0] = blocks_e8m0(s[unit * 16 + q * 2]), r.v[1] = blocks_e8m0(s[unit * 16 + q * 2 + 1]);
+    } else if (FORMAT == BLOCKS_Q4_1) {
+        const u32x2 w = ld8(s + unit * 64 + q * 8);
+        UNROLL for (int row = 0; row < 2; row++)
+        {
+            f16x2 d;
+            d.bits = w.v[row];
+            r.v[row] = f16x2_lo_f32(d), r.v[2 + row] = -f16x2_hi_f32(d);
+        }
+    } else if (FORMAT == BLOCKS_Q6_K) {
+        f16x2 d;
+        d.bits = ld4(s + 256 + q * 4);
+        UNROLL for (int row = 0; row < 2; row++)
+        {
+            const signed char *two = (const signed char *)s + q * 32 + row * 16 + unit * 2;
+            const float f = row ? f16x2_hi_f32(d) : f16x2_lo_f32(d);
+            r.v[row] = f * (float)two[0], r.v[2 + row] = f * (float)two[1];
+        }
+    } else {
+        UNROLL for (int row = 0; row < 2; row++)
+        {
+            const u32x4 w = ld16(s + q * 32 + row * 16);
+            const uint32_t low = (unit < 4 ? w.v[1] : w.v[2]) >> unit % 4 * 4, both = (low & 0x000f000fu) | (w.v[3] >> unit * 2 & 0x00030003u) << 4;
+            f16x2 d;
+            d.bits = w.v[0];
+            r.v[row] = f16x2_lo_f32(d) * (float)(both & 0xffffu), r.v[2 + row] = f16x2_hi_f32(d) * (float)(both >> 16);
+        }
+    }
+    return r;
+}
+
+/* ---- values, rounded as a float32 decoder rounds them --------------------------------------------------------------------------------- */
+
+/* Elements 0 .. 7 of lane `lane` of row q + 8 row of a unit. */
+DEVICE void blocks_values(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t row, float v[8])
+{
+    uint32_t a[2][4];
+    const f32x4 s = blocks_scale(chunk, units, unit, lane / 4);
+    blocks_fragment(chunk, units, unit, lane, a);
+    UNROLL for (int e = 0; e < 8; e++)
+    {
+        const int half = e / 4, pair = e / 2 % 2 * 2;
+        const bf16x2 both = as_bf16x2(row ? a[half][pair + 1] : a[half][pair]);
+        float code = e % 2 ? bf16x2_hi_f32(both) : bf16x2_lo_f32(both);
+        if (MINIMA) code -= CODE_OFFSET;
+        const float scale = row ? HALVES && half ? s.v[3] : s.v[1] : HALVES && half ? s.v[2] : s.v[0];
+        v[e] = scale * code;
+        if (MINIMA) v[e] -= row ? s.v[3] : s.v[2];
+    }
+}
+
+#endif
