@@ -1,6 +1,8 @@
 /* Models that embed, classify and score against transformers and sentence-transformers (tests/golden/make_embed.py): every case alone and all in
- * one batch, every flip, GGUF where there is one. Values are those of float32 models of width 48; errors are measured against the length of the answer. */
+ * one batch, every flip, GGUF where there is one; with determinism, in default mode with F32 weights, and in default mode with BF16 weights, whose
+ * products may round their activations, each checked by itself (exact_products.h). Values are those of float32 models of width 48; errors are measured against the length of the answer. */
 #define _GNU_SOURCE /* mkdtemp */
+#include "../model/exact_products.h"
 #include "pool_golden.h"
 
 #include "ops/isa.h"
@@ -39,56 +41,60 @@ static void check_ids(const struct rose_event *e, const struct json *k)
     }
 }
 
-/* Where bfloat16 products are fast, many rows of BF16 weights round their activations unless determinism is asked for. */
-static double slack(bool deterministic)
-{
-#if defined(__x86_64__)
-    if (!deterministic && __builtin_cpu_supports("avx512bf16")) return 400;
-#endif
-    (void)deterministic;
-    return 1;
-}
-
-static void check_event(const struct golden *g, const struct rose_event *e, const struct json *k, const char *how, double slack)
+static void check_event(const struct golden *g, const struct rose_event *e, const struct json *k, const char *how)
 {
     const float *want = g->logits + json_int(json_get(k, "at"), 0);
-    if (slack > 1 && json_is(json_get(k, "ids"), JSON_ARRAY)) return; /* which weights are above zero is a matter of the last bits */
     double off = off_by(e, want, k), limit = str_is(json_str(json_get(k, "task"), ""), "embed") && e->rows == 1 ? 2e-5 : 1e-4; /* the reference rounds too: a row of ModernBERT to 3e-5 */
-    limit *= slack;
     worst_seen = fmax(worst_seen, off);
     if (!(off <= limit)) {
         printf("%s, %s: off by %g\n", g->name, how, off);
         CHECK(off <= limit);
     } else if (e->rows == 1 && e->cols > 1 && str_is(json_str(json_get(k, "task"), ""), "embed")) {
         double c = cosine_error(e->values, want, e->cols);
-        CHECK_NEAR(c, 0, 1e-5 * slack);
+        CHECK_NEAR(c, 0, 1e-5);
     }
     check_ids(e, k);
 }
 
+enum mode {
+    DETERMINISTIC,
+    DEFAULT,
+    DEFAULT_EXACT, /* default mode, each product checked by itself and then made exact */
+};
+
 /* Cases one by one, then all at once: the ragged batch. */
-static void check_path(const struct golden *g, const char *path, int threads, bool deterministic)
+static void check_path(const struct golden *g, const char *path, int threads, enum mode mode)
 {
     struct pool_run r;
     struct rose_error err = {0};
     struct rose_event e;
-    struct pool_options o = {.step_tokens = 300, .deterministic = deterministic};
+    struct pool_options o = {.step_tokens = 300, .deterministic = mode == DETERMINISTIC};
     uint64_t id;
     CHECK_OK(pool_run_open(&r, path, threads, &o, &err), err);
+    exact_products_begin();
+    if (r.pool && mode == DEFAULT_EXACT) exact_products(r.pool->program);
     for (uint32_t i = 0; r.pool && i < g->cases->count; i++) {
         const struct json *k = &g->cases->items[i];
         CHECK_OK(pool_golden_submit(r.pool, k, k, i, &id, &err), err);
         CHECK_INT(events_read(&r.pool->events, &e, 1, -1), 1);
         CHECK_INT(e.id, id);
-        check_event(g, &e, k, "alone", slack(deterministic));
+        check_event(g, &e, k, "alone");
     }
     for (uint32_t i = 0; r.pool && i < g->cases->count; i++)
         CHECK_OK(pool_golden_submit(r.pool, &g->cases->items[i], &g->cases->items[i], i, &id, &err), err);
     for (uint32_t i = 0; r.pool && i < g->cases->count; i++) {
         CHECK_INT(events_read(&r.pool->events, &e, 1, -1), 1);
-        check_event(g, &e, &g->cases->items[e.user], "in a batch", slack(deterministic));
+        check_event(g, &e, &g->cases->items[e.user], "in a batch");
     }
+    if (mode == DEFAULT_EXACT) exact_products_check(g->name);
     pool_run_close(&r);
+}
+
+static void check_directory(struct golden *g, enum golden_types types, int threads, enum mode mode)
+{
+    g->types = types;
+    pool_golden_write(g);
+    check_path(g, g->dir, threads, mode);
 }
 
 static void check_flips(const struct golden *g)
@@ -105,13 +111,13 @@ static void check_flips(const struct golden *g)
         struct rose_event e;
         uint64_t id;
         golden_write_config(g, patch);
-        CHECK_OK(pool_run_open(&r, g->dir, 1, &(struct pool_options){.deterministic = true}, &err), err);
+        CHECK_OK(pool_run_open(&r, g->dir, 1, &(struct pool_options){0}, &err), err);
         if (r.pool) {
             CHECK_OK(pool_golden_submit(r.pool, k, last, 0, &id, &err), err);
             CHECK_INT(events_read(&r.pool->events, &e, 1, -1), 1);
             struct strbuf b = {0};
             json_add_value(&b, patch);
-            check_event(g, &e, k, b.p, 1);
+            check_event(g, &e, k, b.p);
             strbuf_free(&b);
         }
         pool_run_close(&r);
@@ -124,13 +130,14 @@ static void check_model(const char *name)
     struct golden g;
     golden_open(&g, name);
     worst_seen = 0;
-    pool_golden_write(&g);
-    check_path(&g, g.dir, 2, false);
-    check_path(&g, g.dir, 1, true);
+    check_directory(&g, GOLDEN_AS_LISTED, 1, DETERMINISTIC);
+    check_directory(&g, GOLDEN_BF16, 2, DEFAULT_EXACT);
+    check_directory(&g, GOLDEN_F32, 2, DEFAULT);
     check_flips(&g);
     if (g.gguf) {
         CHECK(golden_write_gguf(&g));
-        check_path(&g, g.file, 1, false);
+        check_path(&g, g.file, 1, DETERMINISTIC);
+        check_path(&g, g.file, 1, DEFAULT_EXACT);
     }
     if (getenv("VERBOSE")) printf("%s: within %.2g\n", name, worst_seen);
     golden_close(&g);
@@ -143,9 +150,11 @@ TEST(instruction_sets)
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         struct golden g;
         golden_open(&g, names[k]);
-        pool_golden_write(&g);
         for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-            if (op_isa_select(sets[i], &err) == ROSE_OK) check_path(&g, g.dir, 2, false);
+            if (op_isa_select(sets[i], &err) == ROSE_OK) {
+                check_directory(&g, GOLDEN_AS_LISTED, 2, DEFAULT_EXACT);
+                check_directory(&g, GOLDEN_F32, 2, DEFAULT);
+            }
         golden_close(&g);
     }
     CHECK_OK(op_isa_select("auto", &err), err);
