@@ -139,8 +139,10 @@ extern const char *const kserve_extensions[];
 extern const int kserve_extensions_count;
 
 /* --- kserve_repository.c: what both transports do --- */
-/* Load by name; the wait is told. False: *e says why. */
-bool kserve_load(struct server *s, struct str name, const struct json *parameters, struct model_wait *wait, struct model **model, struct api_error *e);
+/* Load by name the versions that are wanted; the wait is told of the first that was not ready. False: *e says why. */
+bool kserve_load(struct server *s, struct str name, const struct json *parameters, struct arena *arena, struct model_wait *wait, struct model **model, struct api_error *e);
+/* *model has been loaded (*status): another wanted version follows, and the wait will be told of that? False: it is over, with *status and *err. */
+bool kserve_load_more(struct server *s, struct model_wait *wait, struct model **model, enum rose_status *status, struct rose_error *err);
 bool kserve_unload(struct server *s, struct str name, struct api_error *e);
 /* Look again what is there. */
 void kserve_rescan(struct server *s);

@@ -82,7 +82,9 @@ void kserve_add_config(const struct model *m, struct strbuf *b)
     char number[32];
     strbuf_adds(b, "{\"name\":");
     json_add_str(b, str_of(m->name));
-    strbuf_printf(b, ",\"platform\":\"%s\",\"backend\":\"rose\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},\"max_batch_size\":%d,\"input\":[", kserve_platform(m), kserve_batch(m));
+    strbuf_printf(b, ",\"platform\":\"%s\",\"backend\":\"rose\",\"runtime\":\"\",\"version_policy\":", kserve_platform(m));
+    versions_add(&m->policy, b);
+    strbuf_printf(b, ",\"max_batch_size\":%d,\"input\":[", kserve_batch(m));
     int n = kserve_inputs(m, io, KSERVE_TENSORS);
     for (int k = 0; k < n; k++) {
         if (k) strbuf_addc(b, ',');

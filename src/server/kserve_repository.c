@@ -11,34 +11,59 @@ void kserve_rescan(struct server *s)
         if (repository_scan(&s->models, s->options->repositories[i], &err) != ROSE_OK) log_line(s->options, "warning", "%s", err.message);
 }
 
-/* The version that a load of the name means: the highest one that can be loaded. */
-static struct model *to_load(struct models *m, struct str name)
-{
-    struct model *best = NULL;
-    for (int i = 0; i < m->count; i++) {
-        struct model *c = &m->models[i];
-        if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
-    }
-    return best;
-}
-
 static bool refused(enum rose_status s, const struct rose_error *err, struct api_error *e)
 {
     int status = s == ROSE_BUSY || s == ROSE_CANCELLED || s == ROSE_NO_MEMORY ? 503 : s == ROSE_NOT_FOUND ? 404 : 400;
     return api_error_set(e, status, "server_error", NULL, NULL, "%s", err->message);
 }
 
-bool kserve_load(struct server *s, struct str name, const struct json *parameters, struct model_wait *wait, struct model **model, struct api_error *e)
+/* The policy that a load brings, or none: then the directory's own counts again. */
+static bool bring_policy(struct server *s, struct str name, const struct json *parameters, struct arena *arena, struct api_error *e)
 {
     struct rose_error err = {0};
-    if (parameters && parameters->count)
-        return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", NULL, "load takes no parameters here ('%.*s'): a model's configuration and files are those of its directory",
-                             (int)ROSE_MIN(parameters->members[0].key.n, 64), parameters->members[0].key.p);
-    kserve_rescan(s);
-    *model = to_load(&s->models, name);
+    struct version_policy p = {0};
+    const struct json *config = json_get(parameters, "config"), *read;
+    char text[MODEL_NAME_MAX + 1];
+    snprintf(text, sizeof text, "%.*s", (int)ROSE_MIN(name.n, MODEL_NAME_MAX), name.p);
+    for (uint32_t i = 0; parameters && i < parameters->count; i++)
+        if (!str_is(parameters->members[i].key, "config"))
+            return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", NULL, "load parameter '%.*s': files are not taken from requests, they are those of the model's directory; 'config' can bring a version_policy",
+                                 (int)ROSE_MIN(parameters->members[i].key.n, 64), parameters->members[i].key.p);
+    if (config && (config->type != JSON_STRING || json_parse(arena, NULL, config->string, &read, &err) != ROSE_OK))
+        return api_error_field(e, "config", "load parameter 'config' must be the JSON text of a model configuration%s%.200s", err.message[0] ? ": " : "", err.message);
+    enum rose_status st = config ? versions_read_json(read, text, &p, &err) : ROSE_OK;
+    if (st != ROSE_OK) return api_error_set(e, st == ROSE_UNSUPPORTED ? 501 : 400, "invalid_request_error", "unsupported_parameter", "config", "load parameter '%.480s'", err.message);
+    for (int i = 0; i < s->models.count; i++) {
+        struct model *m = &s->models.models[i];
+        if (!str_is(name, m->name) || !m->repository) continue;
+        m->policy_brought = config != NULL;
+        if (config) m->policy = p;
+    }
+    return true;
+}
+
+bool kserve_load(struct server *s, struct str name, const struct json *parameters, struct arena *arena, struct model_wait *wait, struct model **model, struct api_error *e)
+{
+    struct rose_error err = {0};
+    kserve_rescan(s); /* first: a policy is for all that is there */
+    if (!bring_policy(s, name, parameters, arena, e)) return false;
+    if (!json_get(parameters, "config")) kserve_rescan(s);
+    *model = versions_next(&s->models, name);
+    if (!*model && models_lookup(&s->models, name, 0))
+        return api_error_set(e, 400, "not_found_error", "model_not_found", NULL, "failed to load '%.*s': its version_policy names no version that is there", (int)ROSE_MIN(name.n, 200), name.p);
     if (!*model) return api_error_set(e, 404, "not_found_error", "model_not_found", NULL, "failed to load '%.*s', no such model in the repository", (int)ROSE_MIN(name.n, 200), name.p);
+    if ((*model)->state == MODEL_READY) loader_retire(&s->models, *model);
     enum rose_status st = loader_load(&s->models, *model, wait, &err);
     return st == ROSE_OK || refused(st, &err, e);
+}
+
+bool kserve_load_more(struct server *s, struct model_wait *wait, struct model **model, enum rose_status *status, struct rose_error *err)
+{
+    struct model *next = *status == ROSE_OK ? versions_next(&s->models, str_of((*model)->name)) : NULL;
+    if (!next || next->state == MODEL_READY) return false;
+    *model = next;
+    *status = loader_load(&s->models, next, wait, err);
+    return *status == ROSE_OK;
 }
 
 bool kserve_unload(struct server *s, struct str name, struct api_error *e)

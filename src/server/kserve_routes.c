@@ -175,6 +175,7 @@ static void index_models(struct server *s, struct httpd_request *r)
 /* A request that waits for a model to be loaded. */
 struct load_wait {
     struct model_wait wait; /* first */
+    struct server *s;
     struct httpd_request *http;
     struct model *model;
 };
@@ -183,12 +184,16 @@ static void load_done(struct model_wait *w, struct model *model, enum rose_statu
 {
     struct load_wait *l = (struct load_wait *)w;
     struct api_error e;
+    struct rose_error why = {0};
+    if (err) why = *err;
+    l->model = model;
+    if (kserve_load_more(l->s, w, &l->model, &status, &why)) return;
     l->http->on_gone = NULL;
     if (status == ROSE_OK) {
         reply_empty(l->http, 200);
         return;
     }
-    api_error_set(&e, 400, "server_error", NULL, NULL, "failed to load '%s': %s", model->name, err->message);
+    api_error_set(&e, 400, "server_error", NULL, NULL, "failed to load '%s': %s", l->model->name, why.message);
     kserve_refuse(l->http, &e);
 }
 
@@ -206,8 +211,8 @@ static void load(struct server *s, struct httpd_request *r, const struct path *p
     if (!l) {
         api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
     } else if (read_body(r, &body, &e)) {
-        *l = (struct load_wait){.wait = {.done = load_done}, .http = r};
-        if (kserve_load(s, p->name, json_get(body, "parameters"), &l->wait, &l->model, &e)) {
+        *l = (struct load_wait){.wait = {.done = load_done}, .s = s, .http = r};
+        if (kserve_load(s, p->name, json_get(body, "parameters"), &r->arena, &l->wait, &l->model, &e)) {
             if (r->status) return;
             r->owner = l;
             r->on_gone = load_gone;

@@ -126,12 +126,12 @@ static void say_failed(struct model *model, const struct rose_error *err)
     snprintf(model->reason, sizeof model->reason, "%.*s", (int)sizeof model->reason - 1, err->message);
 }
 
-/* The newest version serves: older ones leave when it is ready. */
-static void retire_others(struct models *m, const struct model *model)
+/* Older versions leave when a newer one is ready. */
+void loader_retire(struct models *m, const struct model *model)
 {
     for (int i = 0; i < m->count; i++) {
         struct model *other = &m->models[i];
-        if (other != model && other->state == MODEL_READY && !strcmp(other->name, model->name)) loader_unload(m, other, NULL);
+        if (other != model && other->state == MODEL_READY && !strcmp(other->name, model->name) && !versions_wanted(m, other)) loader_unload(m, other, NULL);
     }
 }
 
@@ -149,7 +149,7 @@ static void take(struct models *m, struct job *j)
         model->owned = j->status == ROSE_OK;
         if (j->status != ROSE_OK) rose_engine_close(j->engine);
     }
-    if (j->status == ROSE_OK) retire_others(m, model);
+    if (j->status == ROSE_OK) loader_retire(m, model);
     else say_failed(model, &j->err);
     tell(model, j->status, &j->err);
 }
@@ -208,6 +208,7 @@ static enum rose_status may_load(const struct models *m, const struct model *mod
 {
     if (m->draining) return status_set(err, ROSE_CANCELLED, "the server is shutting down and loads no models");
     if (!m->options->engine || !model->path) return status_set(err, ROSE_UNSUPPORTED, "model \"%s\" cannot be loaded again: nothing says where it lies", model->name);
+    if (model->policy.wrong[0]) return status_set(err, ROSE_FORMAT, "%s", model->policy.wrong);
     if (model->state == MODEL_UNLOADING) return status_set(err, ROSE_BUSY, "model \"%s\" is being unloaded: load it again when that is done", model->name);
     return ROSE_OK;
 }

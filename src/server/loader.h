@@ -2,7 +2,7 @@
  * directories of models:
  *
  *     DIR/NAME/config.json        a Hugging Face directory, version 1
- *     DIR/NAME/3/config.json      its version 3 (Triton's layout); the highest one is served
+ *     DIR/NAME/3/config.json      its version 3 (Triton's layout); the highest one is served, or what versions.h says
  *     DIR/NAME/model.gguf         likewise, also below a version
  *     DIR/NAME.gguf
  */
@@ -24,12 +24,15 @@ int loader_fd(const struct models *m);
 void loader_run(struct models *m);
 void loader_wake(struct models *m);
 
-/* Begin to load it; wait may be NULL. A version that is up is left; when this one is ready, other ready versions of its name are unloaded. */
+/* Begin to load it; wait may be NULL. A version that is up is left; when this one is ready, ready versions of its name that the name's policy does
+ * not want are unloaded. */
 enum rose_status loader_load(struct models *m, struct model *model, struct model_wait *wait, struct rose_error *err);
 /* The same on this thread, for the start; its cache may take so much of the memory that is left. */
 enum rose_status loader_load_now(struct models *m, struct model *model, double share, struct rose_error *err);
 /* It takes no more requests; its engine is closed when those under way have ended. */
 enum rose_status loader_unload(struct models *m, struct model *model, struct rose_error *err);
+/* Unload what the policy of the model's name does not want. */
+void loader_retire(struct models *m, const struct model *model);
 void loader_forget(struct model *model, struct model_wait *wait);
 
 /* A directory that holds models and is none. */

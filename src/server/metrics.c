@@ -115,9 +115,10 @@ void metrics_write(struct server *s, struct strbuf *b)
         head(b, metrics[k].name, metrics[k].type, metrics[k].help);
         for (int i = 0; i < s->models.count; i++) {
             struct rose_stats st;
+            char label[MODEL_LABEL_MAX];
             if (!model_is_up(&s->models.models[i])) continue;
             model_stats(&s->models.models[i], &st);
-            add_metric(b, &metrics[k], s->models.models[i].name, &st);
+            add_metric(b, &metrics[k], models_label(&s->models, &s->models.models[i], label), &st);
         }
     }
     add_http(s, b);

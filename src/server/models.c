@@ -127,6 +127,13 @@ struct model *models_lookup(struct models *m, struct str name, int version)
     return best;
 }
 
+const char *models_label(struct models *m, const struct model *model, char *to)
+{
+    if (models_lookup(m, str_of(model->name), 0) == model) return model->name;
+    snprintf(to, MODEL_LABEL_MAX, "%s/versions/%d", model->name, model->version);
+    return to;
+}
+
 uint64_t models_handle(struct models *m, struct model *model, struct event_sink *sink, int part)
 {
     if (m->slots_free == UINT32_MAX) {

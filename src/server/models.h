@@ -10,6 +10,7 @@
 #include "rose.h"
 #include "server/null_model.h"
 #include "server/server.h"
+#include "server/versions.h"
 
 /* Whoever waits for the events of engine requests. */
 struct event_sink {
@@ -19,7 +20,7 @@ struct event_sink {
 
 /* KServe's names; a model that is not READY takes no new requests. */
 enum model_state { MODEL_UNAVAILABLE, MODEL_LOADING, MODEL_READY, MODEL_UNLOADING };
-enum { MODELS_MAX = 256, MODEL_NAME_MAX = 200 };
+enum { MODELS_MAX = 256, MODEL_NAME_MAX = 200, MODEL_LABEL_MAX = MODEL_NAME_MAX + 32 };
 
 /* What has come of its engine's requests: counts, and nanoseconds from submission to the end. */
 struct model_counts {
@@ -32,6 +33,8 @@ struct model {
     int version;             /* 1 where nothing says otherwise */
     char *path;              /* where it is loaded from; NULL: it cannot be loaded again */
     const char *repository;  /* the directory it was found in; NULL: named on the command line */
+    struct version_policy policy; /* of its name */
+    bool policy_brought;     /* by a load: the directory's file does not count */
     enum model_state state;
     char reason[256];        /* why it is unavailable */
     bool owned;              /* the engine is closed with it */
@@ -70,6 +73,8 @@ struct rose_engine *model_detach(struct models *m, struct model *model);
 struct model *models_find(struct models *m, struct str name);
 /* Any state; version 0: the highest ready, else the highest. */
 struct model *models_lookup(struct models *m, struct str name, int version);
+/* What names this version among all that are up: the name, and of versions that do not answer to it NAME/versions/N, in `to` [MODEL_LABEL_MAX]. */
+const char *models_label(struct models *m, const struct model *model, char *to);
 /* It has an engine: requests may still run. */
 static inline bool model_is_up(const struct model *m) { return m->engine && (m->state == MODEL_READY || m->state == MODEL_UNLOADING); }
 const char *model_state_name(enum model_state state);

@@ -67,9 +67,10 @@ void ops_models(struct server *s, struct httpd_request *r)
     struct strbuf b = {0};
     strbuf_adds(&b, "{\"object\":\"list\",\"data\":[");
     for (int i = 0; i < s->models.count; i++) {
-        if (s->models.models[i].state != MODEL_READY) continue;
+        struct model *m = &s->models.models[i];
+        if (m->state != MODEL_READY || models_lookup(&s->models, str_of(m->name), 0) != m) continue; /* of a name the version that answers to it */
         if (b.n && b.p[b.n - 1] != '[') strbuf_addc(&b, ',');
-        add_model(&s->models.models[i], &b);
+        add_model(m, &b);
     }
     strbuf_adds(&b, "]}");
     reply_json(r, 200, &b);
@@ -94,13 +95,14 @@ void ops_model(struct server *s, struct httpd_request *r)
 
 /* --- the engine's state, for the page ------------------------------------------------------------------------------------------------- */
 
-static void add_stats(const struct model *m, uint64_t since, struct strbuf *b)
+static void add_stats(struct models *all, const struct model *m, uint64_t since, struct strbuf *b)
 {
+    char label[MODEL_LABEL_MAX];
     struct rose_stats st;
     struct rose_step steps[ROSE_STEPS_KEPT];
     model_stats(m, &st);
     strbuf_adds(b, "{\"model\":");
-    json_add_str(b, str_of(m->name));
+    json_add_str(b, str_of(models_label(all, m, label)));
     strbuf_printf(b, ",\"running\":%d,\"waiting\":%d,\"pages_total\":%d,\"pages_free\":%d,\"pages_cached\":%d,\"page_tokens\":%d,\"max_sequences\":%d,\"step_tokens\":%d,\"context\":%d",
                   st.running, st.waiting, st.pages_total, st.pages_free, st.pages_cached, m->info.page_tokens, m->info.max_sequences, m->info.step_tokens, m->info.context);
     strbuf_printf(b, ",\"tokens_in\":%llu,\"tokens_out\":%llu,\"requests\":%llu,\"finished\":%llu,\"cancelled\":%llu,\"failed\":%llu,\"preemptions\":%llu,\"steps\":[",
@@ -121,7 +123,7 @@ void ops_stats(struct server *s, struct httpd_request *r)
     for (int i = 0; i < s->models.count; i++) {
         if (!model_is_up(&s->models.models[i])) continue;
         if (b.n && b.p[b.n - 1] != '[') strbuf_addc(&b, ',');
-        add_stats(&s->models.models[i], since ? strtoull(since, NULL, 10) : 0, &b);
+        add_stats(&s->models, &s->models.models[i], since ? strtoull(since, NULL, 10) : 0, &b);
     }
     strbuf_adds(&b, "]}");
     reply_json(r, 200, &b);

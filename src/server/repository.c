@@ -44,10 +44,25 @@ static enum rose_status add(struct models *m, const char *dir, const char *name,
     return known || models_add(m, name, version, path, dir, err) ? ROSE_OK : ROSE_LIMIT;
 }
 
+/* What DIR/NAME/config.pbtxt says of versions, where there is one. */
+static struct version_policy read_policy(struct arena *a, const char *path)
+{
+    struct version_policy p = {0};
+    struct rose_error err = {0};
+    struct str text;
+    const char *file = path ? file_join(a, path, "config.pbtxt") : NULL;
+    if (!file || !file_exists(file)) return p;
+    enum rose_status s = file_read(a, file, 1 << 20, &text, &err);
+    if (s == ROSE_OK) s = versions_read_text(text, &p, &err);
+    if (s != ROSE_OK) snprintf(p.wrong, sizeof p.wrong, "%.*s", (int)sizeof p.wrong - 1, err.message);
+    return p;
+}
+
 static enum rose_status add_directory(struct models *m, struct arena *a, const char *dir, const char *name, int *found, struct rose_error *err)
 {
     const char *path = file_join(a, dir, name), *own = path ? model_in(a, path) : NULL;
     if (own) return add(m, dir, name, 1, own, found, err);
+    struct version_policy policy = read_policy(a, path);
     DIR *d = path ? opendir(path) : NULL;
     enum rose_status s = ROSE_OK;
     for (struct dirent *e; s == ROSE_OK && d && (e = readdir(d));) {
@@ -57,6 +72,8 @@ static enum rose_status add_directory(struct models *m, struct arena *a, const c
         if (model) s = add(m, dir, name, (int)version, model, found, err);
     }
     if (d) closedir(d);
+    for (int i = 0; i < m->count; i++)
+        if (m->models[i].repository && !strcmp(m->models[i].name, name) && !m->models[i].policy_brought) m->models[i].policy = policy;
     return s;
 }
 

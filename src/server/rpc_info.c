@@ -136,12 +136,42 @@ static Inference__DataType data_type(enum kserve_type t)
     return types[t];
 }
 
+struct policy_choice {
+    Inference__ModelVersionPolicy m;
+    Inference__ModelVersionPolicy__Latest latest;
+    Inference__ModelVersionPolicy__All all;
+    Inference__ModelVersionPolicy__Specific specific;
+    int64_t versions[VERSIONS_MOST];
+};
+
+static Inference__ModelVersionPolicy *set_policy(const struct version_policy *p, struct policy_choice *to)
+{
+    inference__model_version_policy__init(&to->m);
+    inference__model_version_policy__latest__init(&to->latest);
+    inference__model_version_policy__all__init(&to->all);
+    inference__model_version_policy__specific__init(&to->specific);
+    if (p->kind == VERSIONS_ALL) {
+        to->m.policy_choice_case = INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_ALL;
+        to->m.all = &to->all;
+    } else if (p->kind == VERSIONS_SPECIFIC) {
+        for (int i = 0; i < p->count; i++) to->versions[i] = p->list[i];
+        to->specific.versions = to->versions;
+        to->specific.n_versions = (size_t)p->count;
+        to->m.policy_choice_case = INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_SPECIFIC;
+        to->m.specific = &to->specific;
+    } else {
+        to->latest.num_versions = (uint32_t)ROSE_MAX(p->count, 1);
+        to->m.policy_choice_case = INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_LATEST;
+        to->m.latest = &to->latest;
+    }
+    return &to->m;
+}
+
 void rpc_ModelConfig(struct rpc *r, struct str data)
 {
     Inference__ModelConfigResponse m = INFERENCE__MODEL_CONFIG_RESPONSE__INIT;
     Inference__ModelConfig c = INFERENCE__MODEL_CONFIG__INIT;
-    Inference__ModelVersionPolicy policy = INFERENCE__MODEL_VERSION_POLICY__INIT;
-    Inference__ModelVersionPolicy__Latest latest = INFERENCE__MODEL_VERSION_POLICY__LATEST__INIT;
+    struct policy_choice choice;
     Inference__ModelTransactionPolicy transaction = INFERENCE__MODEL_TRANSACTION_POLICY__INIT;
     Inference__ModelInstanceGroup group = INFERENCE__MODEL_INSTANCE_GROUP__INIT, *groups[] = {&group};
     Inference__ModelInput in[KSERVE_TENSORS], *ins[KSERVE_TENSORS];
@@ -177,10 +207,7 @@ void rpc_ModelConfig(struct rpc *r, struct str data)
     c.name = group.name = model->name;
     c.platform = (char *)(uintptr_t)kserve_platform(model);
     c.backend = (char *)"rose";
-    latest.num_versions = 1;
-    policy.policy_choice_case = INFERENCE__MODEL_VERSION_POLICY__POLICY_CHOICE_LATEST;
-    policy.latest = &latest;
-    c.version_policy = &policy;
+    c.version_policy = set_policy(&model->policy, &choice);
     c.max_batch_size = kserve_batch(model);
     group.count = 1;
     group.kind = INFERENCE__MODEL_INSTANCE_GROUP__KIND__KIND_MODEL;
@@ -301,13 +328,17 @@ static void loaded(struct model_wait *w, struct model *model, enum rose_status s
     Inference__RepositoryModelLoadResponse m = INFERENCE__REPOSITORY_MODEL_LOAD_RESPONSE__INIT;
     struct rpc *r = ((struct load *)w)->rpc;
     char text[400];
+    struct rose_error why = {0};
+    if (err) why = *err;
+    r->load_model = model;
+    if (kserve_load_more(r->server->s, w, &r->load_model, &status, &why)) return;
     r->load_wait = NULL;
     free(w);
     if (status == ROSE_OK) {
         reply(r, &m.base);
         return;
     }
-    snprintf(text, sizeof text, "failed to load '%.100s': %.280s", model->name, err->message);
+    snprintf(text, sizeof text, "failed to load '%.100s': %.280s", r->load_model->name, why.message);
     rpc_finish(r, GRPC_STATUS_INVALID_ARGUMENT, text);
 }
 
@@ -319,29 +350,45 @@ void rpc_load_gone(struct rpc *r)
     r->load_wait = NULL;
 }
 
+/* Parameters as JSON, which both transports have in common; bytes and numbers come as null. */
+static bool load_parameters(const Inference__RepositoryModelLoadRequest *q, struct arena *a, struct json *out)
+{
+    struct json_member *members = ARENA_ARRAY(a, struct json_member, q->n_parameters + 1);
+    if (!members) return false;
+    *out = (struct json){.type = JSON_OBJECT, .members = members};
+    for (size_t i = 0; i < q->n_parameters && i < UINT32_MAX; i++) {
+        const Inference__ModelRepositoryParameter *v = q->parameters[i]->value;
+        struct json_member *m = &members[out->count++];
+        *m = (struct json_member){.key = str_of(q->parameters[i]->key)};
+        m->value.type = JSON_NULL;
+        if (!v || v->parameter_choice_case != INFERENCE__MODEL_REPOSITORY_PARAMETER__PARAMETER_CHOICE_STRING_PARAM) continue;
+        m->value.type = JSON_STRING;
+        m->value.string = str_of(v->string_param);
+    }
+    return true;
+}
+
 void rpc_RepositoryModelLoad(struct rpc *r, struct str data)
 {
     struct api_error e = {0};
-    struct json parameters = {.type = JSON_OBJECT};
-    struct json_member first;
-    struct load *l = calloc(1, sizeof *l);
+    struct arena a;
+    struct json parameters;
     UNPACK(repository_model_load_request, RepositoryModelLoadRequest, q)
-    if (q->n_parameters) {
-        first = (struct json_member){.key = str_of(q->parameters[0]->key)};
-        parameters.members = &first;
-        parameters.count = 1;
-    }
-    if (!l) {
+    struct load *l = calloc(1, sizeof *l);
+    arena_init(&a, (size_t)64 << 20);
+    if (!l || !load_parameters(q, &a, &parameters)) {
+        free(l);
         no_memory(r);
     } else {
         *l = (struct load){{loaded, NULL}, r};
         r->load_wait = &l->wait;
-        if (!kserve_load(r->server->s, str_of(q->model_name), &parameters, &l->wait, &r->load_model, &e)) {
+        if (!kserve_load(r->server->s, str_of(q->model_name), &parameters, &a, &l->wait, &r->load_model, &e)) {
             r->load_wait = NULL;
             free(l);
             rpc_fail(r, &e);
         }
     }
+    arena_free(&a);
     FREE(q);
 }
 

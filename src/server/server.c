@@ -148,7 +148,7 @@ static void raise_descriptor_limit(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Every model of the repositories, each name's highest version. One that cannot be loaded keeps no other from being served. */
+/* Every model of the repositories, of each name the versions that its policy wants. One that cannot be loaded keeps no other from being served. */
 static enum rose_status load_repositories(struct server *s, struct rose_error *err)
 {
     const struct server_options *o = s->options;
@@ -160,7 +160,7 @@ static enum rose_status load_repositories(struct server *s, struct rose_error *e
     for (int i = 0; i < m->count; i++) {
         struct model *model = &m->models[i];
         if (model->repository) left--;
-        if (!model->repository || models_lookup(m, str_of(model->name), 0) != model) continue;
+        if (!model->repository || !versions_wanted(m, model)) continue;
         enum rose_status loaded = loader_load_now(m, model, 1.0 / (left + 1), err);
         if (loaded == ROSE_OK) ready++;
         else log_line(o, "error", "%s was not loaded: %s", model->name, err->message);

@@ -1,0 +1,174 @@
+#include "server/versions.h"
+
+#include <stdio.h>
+
+#include "server/models.h"
+
+/* --- protobuf's text format --------------------------------------------------------------------------------------------------------------- */
+
+struct scan {
+    const char *p, *end;
+};
+
+static bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '+' || c == '/'; }
+
+/* The next name, number, text (its quotes included) or sign; empty at the end. False: a text without an end. */
+static bool next(struct scan *s, struct str *token)
+{
+    for (;;) {
+        while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r' || *s->p == ',' || *s->p == ';' || *s->p == ':')) s->p++;
+        if (s->p == s->end || *s->p != '#') break;
+        while (s->p < s->end && *s->p != '\n') s->p++;
+    }
+    const char *from = s->p;
+    if (s->p < s->end && (*s->p == '"' || *s->p == '\'')) {
+        for (s->p++; s->p < s->end && *s->p != *from; s->p++)
+            if (*s->p == '\\' && s->p + 1 < s->end) s->p++;
+        if (s->p == s->end) return false;
+        s->p++;
+    } else {
+        while (s->p < s->end && is_name(*s->p)) s->p++;
+        if (s->p == from && s->p < s->end) s->p++;
+    }
+    *token = (struct str){from, (size_t)(s->p - from)};
+    return true;
+}
+
+static enum rose_status add_version(struct version_policy *p, int64_t v, struct rose_error *err)
+{
+    if (v < 1 || v > INT32_MAX) return status_set(err, ROSE_INVALID, "version_policy: a version must be a number from 1 on");
+    if (p->count == VERSIONS_MOST) return status_set(err, ROSE_LIMIT, "version_policy: at most %d versions are taken", VERSIONS_MOST);
+    p->list[p->count++] = (int32_t)v;
+    return ROSE_OK;
+}
+
+static enum rose_status set_count(struct version_policy *p, int64_t n, struct rose_error *err)
+{
+    if (n < 1 || n > INT32_MAX) return status_set(err, ROSE_INVALID, "version_policy: num_versions must be a number from 1 on");
+    p->count = (int)n;
+    return ROSE_OK;
+}
+
+static bool kind_of(struct str name, enum versions_kind *kind)
+{
+    static const char *const names[] = {"latest", "all", "specific"};
+    for (int i = 0; i < 3; i++)
+        if (str_is(name, names[i])) return *kind = (enum versions_kind)i, true;
+    return false;
+}
+
+/* A name or number inside of version_policy { kind { field value } }. */
+static enum rose_status take(struct version_policy *p, int depth, struct str token, struct str *field, struct rose_error *err)
+{
+    int64_t n;
+    if (depth == 1) {
+        *field = (struct str){"", 0};
+        p->count = 0;
+        if (kind_of(token, &p->kind)) return ROSE_OK;
+        return status_set(err, ROSE_INVALID, "version_policy: %.*s is none of latest, all, specific", (int)ROSE_MIN(token.n, 40), token.p);
+    }
+    if (str_to_i64(token, &n)) {
+        if (p->kind == VERSIONS_LATEST && str_is(*field, "num_versions")) return set_count(p, n, err);
+        if (p->kind == VERSIONS_SPECIFIC && str_is(*field, "versions")) return add_version(p, n, err);
+    } else if ((p->kind == VERSIONS_LATEST && str_is(token, "num_versions")) || (p->kind == VERSIONS_SPECIFIC && str_is(token, "versions"))) {
+        *field = token;
+        return ROSE_OK;
+    }
+    return status_set(err, ROSE_INVALID, "version_policy: %.*s is not expected there", (int)ROSE_MIN(token.n, 40), token.p);
+}
+
+enum rose_status versions_read_text(struct str text, struct version_policy *out, struct rose_error *err)
+{
+    struct scan s = {text.p, text.p + text.n};
+    struct version_policy p = {0};
+    struct str token, field = {"", 0};
+    int depth = 0, policy = -1; /* policy: the depth it stands at; -1: not in it */
+    bool named = false, found = false;
+    for (;;) {
+        if (!next(&s, &token)) return status_set(err, ROSE_FORMAT, "config.pbtxt: a text does not end");
+        if (!token.n) break;
+        char c = token.p[0];
+        if (c == '{' || c == '<' || c == '[') {
+            if (c != '[' && named && !depth) policy = 0, found = true;
+            depth++;
+        } else if (c == '}' || c == '>' || c == ']') {
+            if (!depth) return status_set(err, ROSE_FORMAT, "config.pbtxt: '%c' closes nothing", c);
+            if (--depth == 0) policy = -1;
+        } else if (policy == 0) {
+            ROSE_TRY(take(&p, ROSE_MIN(depth, 2), token, &field, err));
+        }
+        named = !depth && str_is(token, "version_policy");
+    }
+    if (depth) return status_set(err, ROSE_FORMAT, "config.pbtxt: %d brackets are not closed", depth);
+    if (found) *out = p;
+    return ROSE_OK;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static enum rose_status read_policy(const struct json *j, struct version_policy *out, struct rose_error *err)
+{
+    struct version_policy p = {0};
+    if (!json_is(j, JSON_OBJECT) || j->count != 1 || !kind_of(j->members[0].key, &p.kind) || j->members[0].value.type != JSON_OBJECT)
+        return status_set(err, ROSE_INVALID, "version_policy must be an object with one of latest, all, specific, each an object");
+    const struct json *v = &j->members[0].value, *list = json_get(v, "versions"), *n = json_get(v, "num_versions");
+    if (p.kind == VERSIONS_LATEST && n) ROSE_TRY(set_count(&p, json_int(n, 0), err));
+    if (p.kind == VERSIONS_SPECIFIC && !json_is(list, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "version_policy: specific wants a list of versions");
+    for (uint32_t i = 0; p.kind == VERSIONS_SPECIFIC && i < list->count; i++) {
+        int64_t version = json_int(&list->items[i], 0); /* protobuf's JSON writes 64-bit numbers as texts */
+        if (list->items[i].type == JSON_STRING && !str_to_i64(list->items[i].string, &version)) version = 0;
+        ROSE_TRY(add_version(&p, version, err));
+    }
+    *out = p;
+    return ROSE_OK;
+}
+
+enum rose_status versions_read_json(const struct json *config, const char *name, struct version_policy *out, struct rose_error *err)
+{
+    if (!json_is(config, JSON_OBJECT)) return status_set(err, ROSE_INVALID, "config must be the JSON text of an object");
+    for (uint32_t i = 0; i < config->count; i++) {
+        const struct json_member *m = &config->members[i];
+        if (str_is(m->key, "name") && m->value.type == JSON_STRING && str_is(m->value.string, name)) continue;
+        if (!str_is(m->key, "version_policy"))
+            return status_set(err, ROSE_UNSUPPORTED, "config: %.*s cannot be set by a load: but for version_policy a configuration follows from the model's files and rose serve's options",
+                              (int)ROSE_MIN(m->key.n, 60), m->key.p);
+    }
+    if (!json_get(config, "version_policy")) return status_set(err, ROSE_UNSUPPORTED, "config has no version_policy, and nothing else can be set by a load");
+    return read_policy(json_get(config, "version_policy"), out, err);
+}
+
+void versions_add(const struct version_policy *p, struct strbuf *b)
+{
+    if (p->kind == VERSIONS_LATEST) strbuf_printf(b, "{\"latest\":{\"num_versions\":%d}}", ROSE_MAX(p->count, 1));
+    if (p->kind == VERSIONS_ALL) strbuf_adds(b, "{\"all\":{}}");
+    if (p->kind != VERSIONS_SPECIFIC) return;
+    strbuf_adds(b, "{\"specific\":{\"versions\":[");
+    for (int i = 0; i < p->count; i++) strbuf_printf(b, "%s%d", i ? "," : "", (int)p->list[i]);
+    strbuf_adds(b, "]}}");
+}
+
+/* --- of the models that there are --------------------------------------------------------------------------------------------------------------- */
+
+bool versions_wanted(const struct models *m, const struct model *model)
+{
+    const struct version_policy *p = &model->policy;
+    int above = 0;
+    if (!model->repository || p->kind == VERSIONS_ALL) return true;
+    for (int i = 0; p->kind == VERSIONS_SPECIFIC && i < p->count; i++)
+        if (p->list[i] == model->version) return true;
+    if (p->kind == VERSIONS_SPECIFIC) return false;
+    for (int i = 0; i < m->count; i++) above += !strcmp(m->models[i].name, model->name) && m->models[i].version > model->version;
+    return above < ROSE_MAX(p->count, 1);
+}
+
+struct model *versions_next(struct models *m, struct str name)
+{
+    struct model *best = NULL;
+    for (int i = 0; i < m->count; i++) {
+        struct model *c = &m->models[i];
+        if (!str_is(name, c->name) || !versions_wanted(m, c)) continue;
+        bool waits = c->state != MODEL_READY, best_waits = best && best->state != MODEL_READY;
+        if (!best || waits > best_waits || (waits == best_waits && c->version > best->version)) best = c;
+    }
+    return best;
+}

@@ -1,0 +1,104 @@
+/* version_policy: protobuf's text format and JSON, what they want, what is refused. */
+#include "server/versions.h"
+#include "server/models.h"
+#include "test.h"
+
+static struct version_policy text(const char *s)
+{
+    struct version_policy p = {0};
+    struct rose_error err = {0};
+    CHECK_OK(versions_read_text(str_of(s), &p, &err), err);
+    return p;
+}
+
+static void wrong(const char *s, const char *word)
+{
+    struct version_policy p = {.count = 7};
+    struct rose_error err = {0};
+    CHECK(versions_read_text(str_of(s), &p, &err) != ROSE_OK);
+    if (!strstr(err.message, word)) CHECK_STR(err.message, word);
+    CHECK_INT(p.count, 7);
+}
+
+TEST(text_format)
+{
+    CHECK_INT(text("").kind, VERSIONS_LATEST);
+    struct version_policy p = text("name: \"m\" # a comment { [\nplatform: 'x\\'}'\nversion_policy: { latest { num_versions: 3 } }\nmax_batch_size: 8 input [ { name: \"a\" dims: [ -1, 2 ] } ]");
+    CHECK_INT(p.kind, VERSIONS_LATEST);
+    CHECK_INT(p.count, 3);
+    CHECK_INT(text("version_policy < all < > >").kind, VERSIONS_ALL);
+    p = text("version_policy{specific:{versions:[1, 10]}}\n");
+    CHECK_INT(p.kind, VERSIONS_SPECIFIC);
+    CHECK(p.count == 2 && p.list[0] == 1 && p.list[1] == 10);
+    p = text("version_policy { specific { versions: 2 versions: 5 } }");
+    CHECK(p.count == 2 && p.list[1] == 5);
+    CHECK_INT(text("input { version_policy { all {} } }").kind, VERSIONS_LATEST); /* another message's field */
+    wrong("version_policy { newest {} }", "newest");
+    wrong("version_policy { latest { num_versions: 0 } }", "num_versions");
+    wrong("version_policy { latest { versions: 1 } }", "versions");
+    wrong("version_policy { specific { versions: -1 } }", "from 1");
+    wrong("version_policy { latest {", "closed");
+    wrong("} ", "closes nothing");
+    wrong("name: \"open", "end");
+}
+
+static enum rose_status json(const char *s, struct version_policy *p, struct rose_error *err)
+{
+    struct arena a;
+    const struct json *j;
+    arena_init(&a, 0);
+    CHECK_OK(json_parse(&a, NULL, str_of(s), &j, err), *err);
+    enum rose_status st = versions_read_json(j, "m", p, err);
+    arena_free(&a);
+    return st;
+}
+
+TEST(json_format)
+{
+    struct version_policy p = {0};
+    struct rose_error err = {0};
+    CHECK_OK(json("{\"name\":\"m\",\"version_policy\":{\"specific\":{\"versions\":[3,\"4\"]}}}", &p, &err), err);
+    CHECK(p.kind == VERSIONS_SPECIFIC && p.count == 2 && p.list[0] == 3 && p.list[1] == 4);
+    CHECK_OK(json("{\"version_policy\":{\"all\":{}}}", &p, &err), err);
+    CHECK_INT(p.kind, VERSIONS_ALL);
+    CHECK_OK(json("{\"version_policy\":{\"latest\":{\"num_versions\":2}}}", &p, &err), err);
+    CHECK(p.kind == VERSIONS_LATEST && p.count == 2);
+    CHECK_INT(json("{}", &p, &err), ROSE_UNSUPPORTED);
+    CHECK_INT(json("{\"name\":\"other\"}", &p, &err), ROSE_UNSUPPORTED);
+    CHECK_INT(json("{\"max_batch_size\":8,\"version_policy\":{\"all\":{}}}", &p, &err), ROSE_UNSUPPORTED);
+    CHECK_INT(json("[1]", &p, &err), ROSE_INVALID);
+    CHECK_INT(json("{\"version_policy\":{\"all\":{},\"latest\":{}}}", &p, &err), ROSE_INVALID);
+    CHECK_INT(json("{\"version_policy\":{\"specific\":{\"versions\":[0]}}}", &p, &err), ROSE_INVALID);
+    CHECK_INT(json("{\"version_policy\":{\"latest\":{\"num_versions\":-1}}}", &p, &err), ROSE_INVALID);
+    CHECK_INT(p.count, 2); /* as it was */
+    struct strbuf b = {0};
+    versions_add(&p, &b);
+    versions_add(&(struct version_policy){.kind = VERSIONS_SPECIFIC, .count = 2, .list = {1, 9}}, &b);
+    versions_add(&(struct version_policy){.kind = VERSIONS_ALL}, &b);
+    CHECK_STR(b.p, "{\"latest\":{\"num_versions\":2}}{\"specific\":{\"versions\":[1,9]}}{\"all\":{}}");
+    strbuf_free(&b);
+}
+
+TEST(what_is_wanted)
+{
+    struct model list[5] = {{.name = "a", .version = 1}, {.name = "a", .version = 7}, {.name = "b", .version = 9}, {.name = "a", .version = 3}, {.name = "alone", .version = 1}};
+    struct models m = {.models = list, .count = 5};
+    for (int i = 0; i < 4; i++) list[i].repository = "dir";
+    CHECK(versions_next(&m, STR("a")) == &list[1]);
+    CHECK(!versions_wanted(&m, &list[0]) && !versions_wanted(&m, &list[3]) && versions_wanted(&m, &list[2]) && versions_wanted(&m, &list[4]));
+    for (int i = 0; i < 4; i++) list[i].policy.count = 2;
+    CHECK(!versions_wanted(&m, &list[0]) && versions_wanted(&m, &list[3]));
+    list[1].state = MODEL_READY;
+    CHECK(versions_next(&m, STR("a")) == &list[3]);
+    list[3].state = MODEL_READY;
+    CHECK(versions_next(&m, STR("a")) == &list[1]);
+    for (int i = 0; i < 4; i++) list[i].policy = (struct version_policy){.kind = VERSIONS_SPECIFIC, .count = 1, .list = {1}};
+    CHECK(versions_next(&m, STR("a")) == &list[0]);
+    CHECK(versions_next(&m, STR("b")) == NULL);
+    CHECK(versions_next(&m, STR("c")) == NULL);
+    char label[MODEL_LABEL_MAX];
+    CHECK_STR(models_label(&m, &list[1], label), "a");
+    CHECK_STR(models_label(&m, &list[3], label), "a/versions/3");
+}
+
+TEST_MAIN(CASE(text_format), CASE(json_format), CASE(what_is_wanted))
