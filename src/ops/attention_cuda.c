@@ -9,10 +9,11 @@
 static enum rose_status check(const struct attention_shape *s, struct rose_error *err)
 {
     const struct op_heads *h = &s->heads;
-    if (h->head_dim < 16 || h->head_dim % 16 || h->head_dim > 256)
+    int32_t multiple = s->own ? 2 : 16;
+    if (h->head_dim < multiple || h->head_dim % multiple || h->head_dim > 256)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "attention: heads of %d; the CUDA kernels take multiples of 16 up to 256",
-                          h->head_dim);
+                          "attention: heads of %d; the CUDA kernels take multiples of %d up to 256 over %s",
+                          h->head_dim, multiple, s->own ? "own rows" : "pages");
     if (h->value_dim != h->head_dim)
         return status_set(err, ROSE_UNSUPPORTED,
                           "attention: values of %d beside keys of %d; the CUDA kernels take equal sizes",
@@ -54,7 +55,7 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
 {
     *out = (struct plan){.kernel = "attention_tile", .rows = s->rows};
     ROSE_TRY(check(s, err));
-    int32_t group = s->heads.heads / s->heads.kv_heads, dim = s->heads.head_dim, row = dim * 2 + 16;
+    int32_t group = s->heads.heads / s->heads.kv_heads, dim = s->heads.head_dim, row = (dim + 15) / 16 * 32 + 16;
     int64_t seqs = s->seqs > 0 ? s->seqs : 1;
     int m = s->tile                          ? s->tile
             : s->rows <= seqs && group <= 16 ? 16
@@ -65,6 +66,7 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
+    plan_int(out, "CE", dim % 8 == 0 ? 8 : dim % 4 == 0 ? 4 : 2);
     plan_int(out, "FROM_ROWS", s->from_rows);
     out->block = (uint32_t)m * 2;
     out->shared_bytes = (uint32_t)(row * (m + 4 * n));

@@ -10,7 +10,7 @@ struct op_pool {
     program_buffer_id seq_rows; /* i32 [S + 1] */
     program_buffer_id kind;     /* i32 [S], enum op_pooling */
     program_buffer_id skip;     /* i32 [S]: leading rows that do not count */
-    struct op_value x, y;       /* [T, cols], [S, cols] */
+    struct op_value x, y;       /* [T, cols], [S, cols]; y may be float32 on CUDA too */
 };
 enum rose_status op_pool(struct program *program, const struct op_pool *op, struct rose_error *err);
 

@@ -6,18 +6,26 @@
 #include "kernels/params/qk_rows.h"
 #include "ops/value.h"
 
+/* The widest vector whose pairs make up a head and its rotation. */
+static int vector(const struct device_info *d, int32_t head_dim, int32_t rotary)
+{
+    int vec = plan_arch(d) >= 1000 ? 32 : 16;
+    while (vec > 4 && (head_dim % vec || rotary % vec)) vec /= 2;
+    return vec;
+}
+
 static enum rose_status check(const struct qk_shape *s, const struct device_info *d, int *vec,
                               struct rose_error *err)
 {
     int32_t rotary = s->rope != OP_ROPE_NONE ? s->rotary_dim : 0;
     /* A thread holds pairs of vectors, and a rotation must stay inside a pair. */
-    *vec = plan_arch(d) >= 1000 && s->head_dim % 32 == 0 && rotary % 32 == 0 ? 32 : 16;
-    if (s->head_dim <= 0 || s->head_dim % 16 || s->head_dim > 512)
+    *vec = vector(d, s->head_dim, rotary);
+    if (s->head_dim <= 0 || s->head_dim % 4 || s->head_dim > 512)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "qk: heads of %d; the CUDA kernel takes multiples of 16 up to 512", s->head_dim);
-    if (rotary < 0 || rotary % 16 || rotary > s->head_dim)
+                          "qk: heads of %d; the CUDA kernel takes multiples of 4 up to 512", s->head_dim);
+    if (rotary < 0 || rotary % 4 || rotary > s->head_dim)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "qk: rotary size %d of heads of %d; the CUDA kernel takes multiples of 16", rotary,
+                          "qk: rotary size %d of heads of %d; the CUDA kernel takes multiples of 4", rotary,
                           s->head_dim);
     if (s->heads < 0 || s->kv_heads < 0 || s->heads + s->kv_heads <= 0)
         return status_set(err, ROSE_INVALID, "qk: %d query and %d key heads", s->heads, s->kv_heads);
@@ -74,7 +82,8 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     return ROSE_OK;
 }
 
-static enum rose_status check_op(const struct op_cache *cache, const struct op_qk *op, struct rose_error *err)
+/* align: elements of a vector. */
+static enum rose_status check_op(const struct op_cache *cache, const struct op_qk *op, int32_t align, struct rose_error *err)
 {
     bool q = op->q.buffer != 0, k = op->k.buffer != 0;
     if (op->write && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
@@ -91,10 +100,10 @@ static enum rose_status check_op(const struct op_cache *cache, const struct op_q
         return status_set(err, ROSE_UNSUPPORTED, "qk: a norm over whole rows behind the rotation");
     const struct op_value *v[] = {&op->q, &op->k, &op->v};
     for (int i = 0; i < 3; i++)
-        if (v[i]->buffer && (v[i]->stride % 16 || v[i]->offset % 16))
+        if (v[i]->buffer && (v[i]->stride % align || v[i]->offset % align))
             return status_set(err, ROSE_UNSUPPORTED,
-                              "qk: rows of stride %d and offset %d; the CUDA kernel takes multiples of 16",
-                              v[i]->stride, v[i]->offset);
+                              "qk: rows of stride %d and offset %d; the CUDA kernel takes multiples of %d here",
+                              v[i]->stride, v[i]->offset, align);
     return ROSE_OK;
 }
 
@@ -119,7 +128,7 @@ enum rose_status qk_cuda(struct program *program, const struct op_step *step, co
     const struct op_heads *h = &op->heads;
     bool q = op->q.buffer != 0, k = op->k.buffer != 0, rope = op->rope != OP_ROPE_NONE;
     bool norm = !op->norm_full && ((q && op->q_norm) || (k && op->k_norm));
-    ROSE_TRY(check_op(cache, op, err));
+    ROSE_TRY(check_op(cache, op, vector(&program->device->info, h->head_dim, rope ? op->rotary_dim : 0) / 2, err));
     if (op->norm_full) {
         ROSE_TRY(norm_rows(program, op, &op->q, op->q_norm, err));
         ROSE_TRY(norm_rows(program, op, &op->k, op->k_norm, err));

@@ -32,6 +32,10 @@ const char *op_cases_value_name(int i);
 int op_cases_value_run(int i, const struct op_io *io);
 bool op_cases_value_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+const char *op_cases_pool_name(int i);
+int op_cases_pool_run(int i, const struct op_io *io);
+bool op_cases_pool_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 const char *op_cases_matmul_name(int i);
 int op_cases_matmul_run(int i, const struct op_io *io);
 bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out);

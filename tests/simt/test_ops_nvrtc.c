@@ -50,6 +50,7 @@ static const struct device_info devices[ARCHES] = {
 };
 
 static bool verbose_;
+static const char *only_ = ""; /* part of a case's name */
 
 TEST(compiles_without_spills)
 {
@@ -61,6 +62,7 @@ TEST(compiles_without_spills)
     for (int i = 0; op_cases_name(i); i++)
         for (int d = 0; d < ARCHES && n < MOST; d++) {
             struct plan plan;
+            if (!strstr(op_cases_name(i), only_)) continue;
             if (d != 2 && d != (int[]){0, 1, 3, 4}[i % 4]) continue;
             CHECK(op_cases_plan(i, &devices[d], 0, &plan));
             CHECK_OK(plan_request(&plan, jit, devices[d].arch, &kernels[n++], &err), err);
@@ -87,6 +89,9 @@ TEST(compiles_without_spills)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {CASE(compiles_without_spills)};
-    verbose_ = argc > 1 && !strcmp(argv[1], "--table");
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--table")) verbose_ = true;
+        if (!strcmp(argv[i], "--only") && i + 1 < argc) only_ = argv[++i];
+    }
     return test_run_all(cases, 1, 1, argv);
 }

@@ -7,15 +7,35 @@
  *
  *     shared memory: Q[M], then two stages of K[N], V[N]; rows of HD elements and 16 bytes, so that ldmatrix meets no bank twice
  *
- * Constants: those of attention.cuh; M N; FROM_ROWS: sequences of fewer rows are left to another kernel. */
+ * Heads of any even size: in shared memory they are HDP elements, whole 16s, and what is behind HD is zero, so that it adds nothing to
+ * scores and comes out as columns that nobody stores. Copies take CE elements at once, the most that heads side by side are aligned to.
+ *
+ * Constants: those of attention.cuh; M N; CE: elements of a copy (8, 4, 2); FROM_ROWS: sequences of fewer rows are left to another
+ * kernel. */
 #include "kernels/cuda/attention.cuh"
 
 #define THREADS (M * 2)
-#define ROW_BYTES (HD * 2 + 16)
-#define CHUNKS (HD / 8)
+#define HDP ((HD + 15) / 16 * 16)
+#define ROW_BYTES (HDP * 2 + 16)
+#define CHUNKS (HDP / CE)
 #define STAGE_BYTES (N * ROW_BYTES)
-#define Q_IN_REGISTERS (HD <= 128)
-STATIC_ASSERT(HD % 16 == 0 && M % 16 == 0 && N % 16 == 0 && HEADS % KV_HEADS == 0, "shapes of the matrix instructions");
+#define Q_IN_REGISTERS (HDP <= 128)
+STATIC_ASSERT(M % 16 == 0 && N % 16 == 0 && HEADS % KV_HEADS == 0, "shapes of the matrix instructions");
+STATIC_ASSERT(HD % CE == 0 && (OWN || HD % 16 == 0), "whole copies; pages hold whole 16s");
+
+/* CE elements into shared memory, zeros where there are none. Narrow copies are many: unrolled whole, their addresses spill. */
+#if CE == 8
+#define UNROLL_COPIES UNROLL
+#else
+#define UNROLL_COPIES UNROLL_N(4)
+#endif
+#if CE == 8
+#define tile_copy(to, from, there) cp_async16_zfill(to, from, (there) ? 16 : 0)
+#elif CE == 4
+#define tile_copy(to, from, there) cp_async8_zfill(to, from, (there) ? 8 : 0)
+#else
+#define tile_copy(to, from, there) cp_async4_zfill(to, from, (there) ? 4 : 0)
+#endif
 
 struct tile {
     uint32_t seq, kv_head;
@@ -27,58 +47,58 @@ struct tile {
 DEVICE void tile_load(const struct attention_tile_params *p, const struct tile *t, int32_t t0, int32_t end, unsigned char *to)
 {
     const int32_t *table = (const int32_t *)p->page_table + (int64_t)t->seq * p->table_stride;
-    UNROLL for (uint32_t i = 0; i < (N * CHUNKS + THREADS - 1) / THREADS; i++)
+    UNROLL_COPIES for (uint32_t i = 0; i < (N * CHUNKS + THREADS - 1) / THREADS; i++)
     {
         uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS;
         if (N * CHUNKS % THREADS && c >= N * CHUNKS) continue;
         int32_t token = t0 + (int32_t)row;
-        bool there = token < end;
+        bool there = token < end && (HDP == HD || col * CE < HD);
         const char *k = (const char *)p->q, *v = k;
         if (PAGES) {
             int32_t page = attention_page(table, token, end);
             there = page >= 0;
             if (there) {
                 k = (const char *)p->pool + page * p->page_bytes + p->layer_offset +
-                    KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) + col * 8 * KV_ELEM;
+                    KV_ROWS_TOKEN(t->kv_head, token % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM) + col * CE * KV_ELEM;
                 v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM);
             }
         } else if (there) {
-            k = (const char *)((const bf16 *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * 8);
-            v = (const char *)((const bf16 *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * 8);
+            k = (const char *)((const bf16 *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * CE);
+            v = (const char *)((const bf16 *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * CE);
         }
-        unsigned char *dst = to + row * ROW_BYTES + col * 16;
+        unsigned char *dst = to + row * ROW_BYTES + col * (CE * 2);
         if (PAGES && KV_ELEM == 1) {
             u32x2 a = {{0, 0}}, b = {{0, 0}};
             if (there) a = ld8(k), b = ld8(v);
             st16(dst, attention_widen(a));
             st16(dst + STAGE_BYTES, attention_widen(b));
         } else {
-            cp_async16_zfill(dst, k, there ? 16 : 0);
-            cp_async16_zfill(dst + STAGE_BYTES, v, there ? 16 : 0);
+            tile_copy(dst, k, there);
+            tile_copy(dst + STAGE_BYTES, v, there);
         }
     }
 }
 
 DEVICE void tile_load_q(const struct attention_tile_params *p, const struct tile *t, unsigned char *to)
 {
-    UNROLL for (uint32_t i = 0; i < M * CHUNKS / THREADS; i++)
+    UNROLL_COPIES for (uint32_t i = 0; i < M * CHUNKS / THREADS; i++)
     {
         uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS, f = t->first + row;
-        bool there = f < (uint32_t)t->rows * GROUP;
+        bool there = f < (uint32_t)t->rows * GROUP && (HDP == HD || col * CE < HD);
         const bf16 *from = (const bf16 *)p->q;
-        if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8;
-        cp_async16_zfill(to + row * ROW_BYTES + col * 16, from, there ? 16 : 0);
+        if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
+        tile_copy(to + row * ROW_BYTES + col * (CE * 2), from, there);
     }
 }
 
 /* s = q k^T of the warp's 16 rows and the tile's N tokens. */
-DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HD / 16][4], const unsigned char *ks, float s[N / 8][4])
+DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HDP / 16][4], const unsigned char *ks, float s[N / 8][4])
 {
     const uint32_t lane = lane_id();
     const unsigned char *at = ks + (lane / 16 * 8 + lane % 8) * ROW_BYTES + lane / 8 % 2 * 16;
     UNROLL for (int n = 0; n < N / 8; n++)
         UNROLL for (int e = 0; e < 4; e++) s[n][e] = 0;
-    UNROLL for (int k = 0; k < HD / 16; k++)
+    UNROLL for (int k = 0; k < HDP / 16; k++)
     {
         uint32_t a[4];
         if (Q_IN_REGISTERS) {
@@ -98,7 +118,7 @@ DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HD / 16][4], c
 
 /* Scores to weights; the running maximum, sum and result follow. */
 DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], const int32_t end[2], const int32_t at[2],
-                         const float slope[2], const float *const bias[2], float m[2], float l[2], float o[HD / 8][4])
+                         const float slope[2], const float *const bias[2], float m[2], float l[2], float o[HDP / 8][4])
 {
     const uint32_t c = lane_id() % 4;
     UNROLL for (int h = 0; h < 2; h++)
@@ -128,7 +148,7 @@ DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], 
                 sum += w;
             }
         l[h] = fma_f32(l[h], keep, sum);
-        UNROLL for (int d = 0; d < HD / 8; d++)
+        UNROLL for (int d = 0; d < HDP / 8; d++)
         {
             o[d][2 * h] *= keep;
             o[d][2 * h + 1] *= keep;
@@ -137,7 +157,7 @@ DEVICE void tile_softmax(float s[N / 8][4], int32_t t0, const int32_t begin[2], 
 }
 
 /* o += weights v. */
-DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float o[HD / 8][4])
+DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float o[HDP / 8][4])
 {
     const uint32_t lane = lane_id();
     const unsigned char *at = vs + lane % 16 * ROW_BYTES + lane / 16 * 16;
@@ -146,7 +166,7 @@ DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float 
         uint32_t a[4];
         UNROLL for (int e = 0; e < 4; e++)
             a[e] = f32_to_bf16x2(s[2 * n + e / 2][e % 2 * 2], s[2 * n + e / 2][e % 2 * 2 + 1]).bits;
-        UNROLL for (int d = 0; d < HD / 16; d++)
+        UNROLL for (int d = 0; d < HDP / 16; d++)
         {
             uint32_t b[4];
             ldmatrix_x4_trans(b, at + n * 16 * ROW_BYTES + d * 32);
@@ -158,7 +178,7 @@ DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float 
 
 /* The warp's rows of the result, through its rows of Q's shared memory. */
 DEVICE void tile_store(const struct attention_tile_params *p, const struct tile *t, unsigned char *qs, const float m[2],
-                       const float l[2], float o[HD / 8][4])
+                       const float l[2], float o[HDP / 8][4])
 {
     const uint32_t lane = lane_id(), first = t->first + warp_id() * 16;
     UNROLL for (int h = 0; h < 2; h++)
@@ -172,17 +192,20 @@ DEVICE void tile_store(const struct attention_tile_params *p, const struct tile 
         }
         scale = sum > 0 ? scale * rcp_approx(sum) : 0.0f;
         if (m[h] <= NO_SCORE) scale = 0; /* it saw nothing */
-        UNROLL for (int d = 0; d < HD / 8; d++)
+        UNROLL for (int d = 0; d < HDP / 8; d++)
             st4(qs + (lane / 4 + 8 * h) * ROW_BYTES + d * 16 + lane % 4 * 4,
                 f32_to_bf16x2(o[d][2 * h] * scale, o[d][2 * h + 1] * scale).bits);
     }
     warp_sync(FULL_WARP);
-    UNROLL for (uint32_t i = 0; i < CHUNKS / 2; i++)
+    UNROLL_COPIES for (uint32_t i = 0; i < 16 * CHUNKS / WARP; i++)
     {
         uint32_t c = lane + i * WARP, row = c / CHUNKS, col = c % CHUNKS, f = first + row;
-        if (f < (uint32_t)t->rows * GROUP)
-            st16((bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8,
-                 ld16(qs + row * ROW_BYTES + col * 16));
+        if (f >= (uint32_t)t->rows * GROUP || (HDP != HD && col * CE >= HD)) continue;
+        bf16 *to = (bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
+        const unsigned char *from = qs + row * ROW_BYTES + col * (CE * 2);
+        if (CE == 8) st16(to, ld16(from));
+        if (CE == 4) st8(to, ld8(from));
+        if (CE == 2) st4(to, ld4(from));
     }
 }
 
@@ -192,7 +215,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
     const uint32_t lane = lane_id(), packed = (uint32_t)t->rows * GROUP;
     int32_t begin[2], end[2], at[2], from, to, other;
     const float *bias[2] = {(const float *)p->relative, (const float *)p->relative};
-    float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HD / 8][4];
+    float slope[2] = {0, 0}, m[2] = {NO_SCORE, NO_SCORE}, l[2] = {0, 0}, o[HDP / 8][4];
     UNROLL for (int h = 0; h < 2; h++)
     {
         uint32_t f = t->first + warp_id() * 16 + lane / 4 + 8 * h;
@@ -203,7 +226,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
         if (RELATIVE) bias[h] += (t->kv_head * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1) + RELATIVE - 1;
         if (ALIBI) slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
     }
-    UNROLL for (int d = 0; d < HD / 8; d++)
+    UNROLL for (int d = 0; d < HDP / 8; d++)
         UNROLL for (int e = 0; e < 4; e++) o[d][e] = 0;
     /* What any row of the tile sees. */
     attention_sight((int32_t)(t->first / GROUP), t->rows, t->length, &from, &other);
@@ -211,7 +234,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
     from = from / N * N;
 
     tile_load_q(p, t, shared);
-    uint32_t q[HD / 16][4];
+    uint32_t q[HDP / 16][4];
     UNROLL_N(1) for (int32_t t0 = from - N, turn = 0; t0 < to; t0 += N, turn ^= 1)
     {
         unsigned char *stage = stages + turn * 2 * STAGE_BYTES, *next = stages + (turn ^ 1) * 2 * STAGE_BYTES;
@@ -221,7 +244,7 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
         cp_async_wait(1);
         block_sync();
         if (Q_IN_REGISTERS && t0 == from)
-            UNROLL for (int k = 0; k < HD / 16; k++)
+            UNROLL for (int k = 0; k < HDP / 16; k++)
                 ldmatrix_x4(q[k], qs + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + k * 32 + lane / 16 * 16);
         float s[N / 8][4];
         tile_scores(qs, q, stage, s);

@@ -7,6 +7,9 @@
  *
  *     HD = 128, ROTARY = 128, 16-byte vectors: TPR = 8 threads a head, thread t holds vectors t and t + 8
  *
+ * Rotations whose half no vector of 16 bytes divides (Phi-3's longrope in tiny, heads of 12) take narrower ones: HD = 16, ROTARY = 12,
+ * 4-byte vectors: pairs (0, 3) (1, 4) (2, 5), then (6, 7).
+ *
  * A group of TPR threads takes REP heads of one row (angles are computed once for them); sums go through shuffles inside the
  * group only. Row r has CHUNKS groups: CQ of queries (chunk c: heads c, c + CQ, ...), CK of keys, and when WRITE CK of values.
  *
@@ -77,11 +80,17 @@ DEVICE void qk_rotate(float *low, float *high, const float *c, const float *s)
 
 DEVICE void qk_store_e4m3(char *to, const float *f)
 {
+#if VEC_BF16 == 2
+    *(uint16_t *)(void *)to = f32_to_e4m3x2(f[0], f[1]);
+#elif VEC_BF16 == 4
+    st4(to, f32_to_e4m3x4(f[0], f[1], f[2], f[3]));
+#else
     UNROLL for (int e = 0; e < VEC_BF16; e += 8)
     {
         u32x2 x = {{f32_to_e4m3x4(f[e], f[e + 1], f[e + 2], f[e + 3]), f32_to_e4m3x4(f[e + 4], f[e + 5], f[e + 6], f[e + 7])}};
         st8(to + e, x);
     }
+#endif
 }
 
 KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)

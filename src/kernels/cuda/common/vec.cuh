@@ -1,5 +1,6 @@
 /* The widest vector of an architecture's global memory instructions, chosen by the plan: VEC_BYTES is 16 or 32 (sm_100 and
- * later: one instruction; before, two). Eight or sixteen bf16, four or eight f32. */
+ * later: one instruction; before, two). Eight or sixteen bf16, four or eight f32. Rows that no such vectors divide take 8 or 4
+ * bytes (four or two bf16). */
 #ifndef ROSE_CUDA_VEC_CUH
 #define ROSE_CUDA_VEC_CUH
 
@@ -20,8 +21,30 @@ typedef u32x4 vec;
 #define vec_ld_keep ld16_keep
 #define vec_st st16
 #define vec_st_stream st16_stream
+#elif VEC_BYTES == 8
+typedef u32x2 vec;
+#define vec_ld ld8
+#define vec_ld_nc ld8_nc
+#define vec_ld_keep ld8_keep
+#define vec_st st8
+#define vec_st_stream st8_stream
+#elif VEC_BYTES == 4
+typedef struct {
+    uint32_t v[1];
+} vec;
+DEVICE vec vec_of_word(uint32_t v)
+{
+    vec r;
+    r.v[0] = v;
+    return r;
+}
+#define vec_ld(p) vec_of_word(ld4(p))
+#define vec_ld_nc(p) vec_of_word(ld4_nc(p))
+#define vec_ld_keep(p) vec_of_word(ld4_keep(p))
+#define vec_st(p, x) st4(p, (x).v[0])
+#define vec_st_stream(p, x) st4_stream(p, (x).v[0])
 #else
-#error "VEC_BYTES is 16 or 32"
+#error "VEC_BYTES is 4, 8, 16 or 32"
 #endif
 
 #define VEC_WORDS (VEC_BYTES / 4)
