@@ -88,7 +88,7 @@ static enum rose_status place_weight(struct bench_case *c, struct tensor t, bool
     size_t bytes = (size_t)tensor_count(&t) * 2;
     if (on_cuda(c)) {
         ROSE_TRY(put(c, place, t.data, bytes, err));
-        return matmul_cuda_weight(&t, place, out, err);
+        return matmul_cuda_weight(&t, true, place, out, err);
     }
     if (packed) return op_weight_pack(c->device, &t, place, out, err);
     memcpy(place, t.data, bytes);
@@ -103,7 +103,7 @@ static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t 
     size_t count = (size_t)n * (size_t)k, packed = on_cuda(c) ? 0 : op_weight_bytes(c->device, &t), each = size_round_up(packed ? packed : count * 2, 256);
     char *place = take(c, each * (size_t)matrices, err);
     if (!place) return ROSE_NO_MEMORY;
-    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, place + each * (size_t)i, &out[i], err));
+    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, true, place + each * (size_t)i, &out[i], err));
     if (c->device->planning) return ROSE_OK;
     uint16_t *rows = malloc(count * 2);
     if (!rows) return status_set(err, ROSE_NO_MEMORY, "out of memory");

@@ -5,7 +5,7 @@
 
 #include "api/internal.h"
 #include "base/json.h"
-#include "ops/matmul.h"
+#include "ops/matmul_cuda.h"
 #include "weights/gguf.h"
 
 enum { LONGEST_ARRAY = 32, LONGEST_TEXT = 1 << 16 };
@@ -203,7 +203,8 @@ static size_t resident_bytes(const struct inspection *in)
     size_t total = 0;
     for (size_t i = 0; i < weights_count(in->weights); i++) {
         const struct weights_tensor *t = weights_tensor(in->weights, i);
-        size_t packed = t->tensor.dtype != DTYPE_NONE && t->ndim >= 2 ? op_weight_bytes(in->device, &t->tensor) : 0;
+        bool matrix = t->tensor.dtype != DTYPE_NONE && t->ndim >= 2, expanded = t->ndim > 2 && in->device->info.kind == DEVICE_CUDA; /* experts */
+        size_t packed = !matrix ? 0 : expanded ? matmul_cuda_weight_bytes(&t->tensor, true) : op_weight_bytes(in->device, &t->tensor);
         total += packed ? size_round_up(packed, 256) : t->bytes;
     }
     return total;

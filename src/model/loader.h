@@ -13,6 +13,7 @@ struct loader_item {
     const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
     size_t bytes;
     bool convert; /* to wish.weights first */
+    bool expand;  /* CUDA: becomes BF16 whatever it is, for kernels that read nothing else */
 };
 
 struct loader {
@@ -21,6 +22,7 @@ struct loader {
     const struct arch *arch;
     const char *prefix; /* what "model." in Hugging Face names stands for in this file */
     bool gguf, dummy, in_layer;
+    bool in_experts; /* what is added are weights of experts */
     bool check; /* only bind: nothing is packed */
     uint64_t seed;
     struct head_wish wish;

@@ -37,7 +37,7 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
         l->items = more;
         l->capacity = cap;
     }
-    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source)};
+    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source), l->in_experts};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
@@ -172,7 +172,12 @@ static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, e
     if (!row) row = arch_slot(l->arch, slot);
     const char *pattern = row ? l->gguf ? row->gguf : row->hf : NULL;
     if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->arch->fused_qkv, l->arch->fused_gate_up)) return ROSE_OK;
-    if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) return experts(l, layer, slot - SLOT_EXPERT_GATE, row, index);
+    if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) {
+        l->in_experts = true;
+        enum rose_status s = experts(l, layer, slot - SLOT_EXPERT_GATE, row, index);
+        l->in_experts = false;
+        return s;
+    }
     char name[256];
     name_slot(l, pattern, index, name, sizeof name);
     int64_t out = arch_dim(c, row->out), in = arch_dim(c, row->in);
@@ -212,7 +217,7 @@ static enum rose_status bind_all(struct loader *l, struct model_layer *top)
     return bind_finish(b, NULL, l->err);
 }
 
-/* One sentence about the types that are not kept as they are. */
+/* One sentence about the types that are not kept as they are: all but the block formats that kernels read. */
 static void note_conversions(struct loader *l)
 {
     struct strbuf b = {.limit = sizeof l->m->notice - 1};
@@ -222,9 +227,9 @@ static void note_conversions(struct loader *l)
         enum dtype t = l->items[i].source.dtype;
         int k = 0;
         while (k < n && seen[k] != t) k++;
-        if (t == DTYPE_BF16 || k < n || n == (int)ROSE_COUNT(seen)) continue;
+        if (t == l->items[i].target->dtype || k < n || n == (int)ROSE_COUNT(seen)) continue;
         seen[n++] = t;
-        strbuf_printf(&b, "%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name);
+        strbuf_printf(&b, "%s%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name, matmul_cuda_weight_bytes(&l->items[i].source, false) < matmul_cuda_weight_bytes(&l->items[i].source, true) ? " (experts)" : "");
     }
     if (n && b.p) snprintf(l->m->notice, sizeof l->m->notice, "%.200s become BF16 in device memory", b.p);
     strbuf_free(&b);
@@ -239,8 +244,8 @@ static enum rose_status pack_cuda(struct loader *l)
     size_t at = 0;
     for (size_t i = 0; i < l->count && s == ROSE_OK; i++) {
         struct loader_item *it = &l->items[i];
-        pieces[i] = (struct upload_piece){it->source, (char *)m->memory + at, l->seed + i};
-        s = matmul_cuda_weight(&it->source, pieces[i].memory, it->target, l->err);
+        pieces[i] = (struct upload_piece){it->source, it->target, (char *)m->memory + at, l->seed + i};
+        s = matmul_cuda_weight(&it->source, it->expand, pieces[i].memory, it->target, l->err);
         at += it->bytes;
     }
     struct timespec from, to;
@@ -324,8 +329,9 @@ static enum rose_status pack_all(struct loader *l)
     size_t total = 0, done = 0, work = 0;
     for (size_t i = 0; i < l->count; i++) {
         struct tensor source = l->items[i].source;
-        if (l->items[i].convert) source.dtype = l->wish.weights;
-        l->items[i].bytes = size_round_up(op_weight_bytes(m->device, &source), 256);
+        bool cuda = m->device->info.kind == DEVICE_CUDA;
+        if (l->items[i].convert && !cuda) source.dtype = l->wish.weights;
+        l->items[i].bytes = size_round_up(cuda ? matmul_cuda_weight_bytes(&source, l->items[i].expand) : op_weight_bytes(m->device, &source), 256);
         total += l->items[i].bytes;
         work += l->items[i].bytes;
     }

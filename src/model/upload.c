@@ -35,8 +35,6 @@ struct ring {
     pthread_cond_t free_wake, filled_wake;
 };
 
-static size_t row_bytes(const struct tensor *t) { return (size_t)tensor_cols(t) * 2; }
-
 static void *fill(void *arg)
 {
     struct ring *r = arg;
@@ -48,7 +46,8 @@ static void *fill(void *arg)
         int slot = r->free_slots[--r->free_count];
         pthread_mutex_unlock(&r->lock);
         const struct job *job = &r->jobs[j];
-        matmul_cuda_weight_rows(&r->pieces[job->piece].source, job->row, job->rows, (uint16_t *)(void *)(r->memory + (size_t)slot * SLOT_BYTES));
+        const struct upload_piece *piece = &r->pieces[job->piece];
+        matmul_cuda_weight_rows(piece->weight, &piece->source, job->row, job->rows, r->memory + (size_t)slot * SLOT_BYTES);
         pthread_mutex_lock(&r->lock);
         r->filled[(r->filled_first + r->filled_count++) % SLOTS] = (struct filled){slot, j};
         pthread_cond_signal(&r->filled_wake);
@@ -63,7 +62,7 @@ static enum rose_status cut(struct ring *r, size_t count, struct rose_error *err
     size_t n = 0, capacity = 0;
     for (size_t i = 0; i < count; i++) {
         const struct tensor *t = &r->pieces[i].source;
-        int64_t rows = tensor_rows(t), most = (int64_t)(SLOT_BYTES / row_bytes(t));
+        int64_t rows = tensor_rows(t), most = (int64_t)(SLOT_BYTES / matmul_cuda_weight_rows_bytes(r->pieces[i].weight, MATMUL_CUDA_ROWS)) * MATMUL_CUDA_ROWS;
         if (most < 1) return status_set(err, ROSE_UNSUPPORTED, "a weight with rows of %lld elements is too wide to be loaded", (long long)tensor_cols(t));
         for (int64_t at = 0; at < rows; at += most) {
             if (n == capacity) {
@@ -101,8 +100,8 @@ static enum rose_status send(struct ring *r, struct flight *f, const struct fill
 {
     const struct job *job = &r->jobs[filled->job];
     const struct upload_piece *piece = &r->pieces[job->piece];
-    *bytes = (size_t)job->rows * row_bytes(&piece->source);
-    char *to = (char *)piece->memory + (size_t)job->row * row_bytes(&piece->source);
+    *bytes = matmul_cuda_weight_rows_bytes(piece->weight, job->rows);
+    char *to = (char *)piece->memory + matmul_cuda_weight_rows_bytes(piece->weight, job->row);
     ROSE_TRY(device_copy(r->device, to, r->memory + (size_t)filled->slot * SLOT_BYTES, *bytes, err));
     ROSE_TRY(device_record(r->device, &f->event[filled->slot], err));
     f->slot[(f->first + f->count++) % SLOTS] = filled->slot;
@@ -145,7 +144,7 @@ enum rose_status upload_weights(struct device *device, const struct upload_piece
     size_t total = 0;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int want = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores, started = 0;
-    for (size_t i = 0; i < count; i++) total += (size_t)tensor_rows(&pieces[i].source) * row_bytes(&pieces[i].source);
+    for (size_t i = 0; i < count; i++) total += matmul_cuda_weight_rows_bytes(pieces[i].weight, tensor_rows(&pieces[i].source));
     enum rose_status s = cut(&r, count, err);
     if (s == ROSE_OK && !(r.memory = device_alloc(device, (size_t)SLOTS * SLOT_BYTES, DEVICE_MEMORY_HOST, err))) s = ROSE_NO_MEMORY;
     while (r.free_count < SLOTS) r.free_slots[r.free_count] = r.free_count, r.free_count++;

@@ -4,9 +4,10 @@
 
 #include "model/model.h"
 
-/* A matrix and where it goes: rows as bf16. */
+/* A matrix, and the weight that it becomes, in device memory. */
 struct upload_piece {
     struct tensor source; /* data NULL: none (dummy weights) */
+    const struct op_weight *weight;
     void *memory;
     uint64_t seed;
 };

@@ -47,7 +47,7 @@ enum rose_status op_weight_nan(const struct tensor *source, struct rose_error *e
 size_t op_weight_bytes(const struct device *device, const struct tensor *source)
 {
     struct cpu_weight w;
-    if (device->info.kind == DEVICE_CUDA) return matmul_cuda_weight_bytes(source);
+    if (device->info.kind == DEVICE_CUDA) return matmul_cuda_weight_bytes(source, false);
     if (!packed_form(source, &w)) return 0;
     return cpu_weight_bytes(&w);
 }

@@ -7,7 +7,9 @@
 #include "device/cuda.h"
 #include "device/cuda_blas.h"
 #include "kernels/params/gemm_wgmma.h"
+#include "kernels/params/matmul_blocks.h"
 #include "ops/act_cuda.h"
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_plan.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
@@ -16,20 +18,32 @@ _Static_assert((int)GEMM_PARTS == (int)OP_MATMUL_PARTS, "as many parts");
 
 /* ---- weights ---- */
 
-size_t matmul_cuda_weight_bytes(const struct tensor *source)
+size_t matmul_cuda_weight_bytes(const struct tensor *source, bool expand)
 {
     const struct dtype_info *d = dtype_info(source->dtype);
     int64_t n = tensor_rows(source), k = tensor_cols(source);
+    if (!expand && matmul_blocks_bytes(source)) return matmul_blocks_bytes(source);
     if (!d->decodes || n <= 0 || k <= 0 || k % 8 || k % d->block || n > INT32_MAX || k > INT32_MAX) return 0;
     return (size_t)n * (size_t)k * 2;
 }
 
-void matmul_cuda_weight_rows(const struct tensor *source, int64_t row, int64_t rows, uint16_t *out)
+size_t matmul_cuda_weight_rows_bytes(const struct op_weight *w, int64_t rows)
+{
+    if (w->layout != WEIGHT_LAYOUT_CUDA_BLOCKS) return (size_t)rows * (size_t)w->k * 2;
+    return (size_t)((rows + MATMUL_CUDA_ROWS - 1) / MATMUL_CUDA_ROWS * MATMUL_CUDA_ROWS) * dtype_row_bytes(w->dtype, (size_t)w->k);
+}
+
+void matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *source, int64_t row, int64_t rows, void *memory)
 {
     enum { PIECE = 1024 }; /* whole blocks of every format */
     float f[PIECE];
+    uint16_t *out = memory;
     size_t k = (size_t)tensor_cols(source), row_bytes = dtype_row_bytes(source->dtype, k);
     const char *from = (const char *)source->data + (size_t)row * row_bytes;
+    if (w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) {
+        matmul_blocks_rows(source, row, rows, memory);
+        return;
+    }
     if (source->dtype == DTYPE_BF16) {
         memcpy(out, from, (size_t)rows * row_bytes);
         return;
@@ -42,9 +56,9 @@ void matmul_cuda_weight_rows(const struct tensor *source, int64_t row, int64_t r
         }
 }
 
-enum rose_status matmul_cuda_weight(const struct tensor *source, void *memory, struct op_weight *out, struct rose_error *err)
+enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, void *memory, struct op_weight *out, struct rose_error *err)
 {
-    size_t bytes = matmul_cuda_weight_bytes(source);
+    size_t bytes = matmul_cuda_weight_bytes(source, expand);
     if (!bytes)
         return status_set(err, ROSE_UNSUPPORTED,
                           "a weight [%lld, %lld] of %s: CUDA products take rows of a multiple of 8 elements of a type that "
@@ -52,11 +66,12 @@ enum rose_status matmul_cuda_weight(const struct tensor *source, void *memory, s
                           (long long)tensor_rows(source), (long long)tensor_cols(source), dtype_info(source->dtype)->name);
     if (!memory || (uintptr_t)memory % 16)
         return status_set(err, ROSE_INTERNAL, "a weight for CUDA needs aligned device memory");
-    *out = (struct op_weight){.dtype = DTYPE_BF16,
+    bool blocks = !expand && matmul_blocks_bytes(source);
+    *out = (struct op_weight){.dtype = blocks ? source->dtype : DTYPE_BF16,
                               .n = (int32_t)tensor_rows(source),
                               .k = (int32_t)tensor_cols(source),
                               .data = memory,
-                              .layout = WEIGHT_LAYOUT_CUDA_ROWS,
+                              .layout = blocks ? WEIGHT_LAYOUT_CUDA_BLOCKS : WEIGHT_LAYOUT_CUDA_ROWS,
                               .bytes = bytes,
                               .bytes_read = (double)bytes};
     return ROSE_OK;
@@ -66,21 +81,21 @@ enum rose_status matmul_cuda_weight_pack(struct device *device, const struct ten
                                          struct rose_error *err)
 {
     enum { STAGING = 32 << 20 };
-    ROSE_TRY(matmul_cuda_weight(source, memory, out, err));
+    ROSE_TRY(matmul_cuda_weight(source, false, memory, out, err));
     if (source->dtype == DTYPE_BF16) {
         ROSE_TRY(device_copy(device, memory, source->data, out->bytes, err));
         return device_wait(device, NULL, err);
     }
-    size_t row_bytes = (size_t)out->k * 2, piece = ROSE_MAX((size_t)STAGING / row_bytes, (size_t)1);
+    size_t tile_bytes = matmul_cuda_weight_rows_bytes(out, MATMUL_CUDA_ROWS), piece = ROSE_MAX((size_t)STAGING / tile_bytes, (size_t)1) * MATMUL_CUDA_ROWS;
     piece = ROSE_MIN(piece, (size_t)out->n);
-    uint16_t *staging = malloc(piece * row_bytes);
-    if (!staging) return status_set(err, ROSE_NO_MEMORY, "out of memory for %zu bytes of a weight", piece * row_bytes);
+    void *staging = malloc(matmul_cuda_weight_rows_bytes(out, (int64_t)piece));
+    if (!staging) return status_set(err, ROSE_NO_MEMORY, "out of memory for %zu rows of a weight", piece);
     enum rose_status s = ROSE_OK;
     for (size_t row = 0; row < (size_t)out->n && s == ROSE_OK; row += piece) {
-        size_t rows = ROSE_MIN(piece, (size_t)out->n - row);
-        matmul_cuda_weight_rows(source, (int64_t)row, (int64_t)rows, staging);
-        s = device_copy(device, (char *)memory + row * row_bytes, staging, rows * row_bytes, err);
-        if (s == ROSE_OK) s = device_wait(device, NULL, err); /* staging is written again */
+        int64_t rows = (int64_t)ROSE_MIN(piece, (size_t)out->n - row);
+        matmul_cuda_weight_rows(out, source, (int64_t)row, rows, staging);
+        s = device_copy(device, (char *)memory + matmul_cuda_weight_rows_bytes(out, (int64_t)row), staging, matmul_cuda_weight_rows_bytes(out, rows), err);
+        if (s == ROSE_OK) s = device_wait(device, NULL, err);
     }
     free(staging);
     return s;
@@ -99,7 +114,8 @@ static enum rose_status check(const struct program *program, const struct op_mat
     for (int i = 0; i < op->parts_count; i++) {
         const struct op_matmul_part *part = &op->parts[i];
         const struct op_weight *w = part->weight;
-        if (!w || w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16 || !w->data || (uintptr_t)w->data % 16)
+        bool blocks = w && w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS && matmul_blocks_format(w->dtype) >= 0;
+        if (!w || (!blocks && (w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16)) || !w->data || (uintptr_t)w->data % 16)
             return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for CUDA", op->name, i);
         if (i == 0) ROSE_TRY(value_check(program, op->name, "x", &op->x, w->k, op->x.rows, err));
         if (w->k != op->x.cols || (op->gated && w->n != op->parts[0].weight->n))
@@ -148,17 +164,31 @@ struct tma_launch {
     struct gemm_wgmma_params p;
     struct matmul_plan plan; /* from here on behind what the kernel gets */
     int64_t most_rows;
+    int panels; /* so many weights lie in a panel, whose address is not known before either */
 };
 static enum rose_status tma_ready(struct device *device, void *params, struct rose_error *err)
 {
     char *at = params; /* an arena does not align to 64 */
     struct tma_launch l;
     memcpy(&l, at, sizeof l);
+    for (int i = 0; i < l.panels; i++) ROSE_TRY(tensor_map(device, &l.plan, &l.p.g, i, 0, at + offsetof(struct tma_launch, p.w) + (size_t)i * sizeof l.p.w[0], err));
     return tensor_map(device, &l.plan, &l.p.g, -1, l.most_rows, at + offsetof(struct tma_launch, p.x), err);
 }
 
-/* Parts [begin, begin + count) in one launch: their y are of one type. */
-static enum rose_status record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
+/* Weights that are decoded to bf16 just before their product: op_weight.layout PANEL, .data PANEL_AT + where in the buffer. */
+enum { WEIGHT_LAYOUT_PANEL = -1, PANEL_AT = 256 };
+static bool in_panel(const struct op_weight *w) { return w->layout == WEIGHT_LAYOUT_PANEL; }
+
+/* Declares the pointer to a panel at `param`; the launch then reads no weight before its predecessor, the decoder, has ended. */
+static void panel_use(struct program_launch *l, program_buffer_id panel, const struct op_weight *w, size_t param)
+{
+    program_use(l, panel, PROGRAM_READ, param);
+    l->uses[l->uses_count - 1].byte_offset = (uint32_t)((uintptr_t)w->data - PANEL_AT);
+    l->dependent = false;
+}
+
+/* Parts [begin, begin + count) in one launch: their y and their weights are of one type. */
+static enum rose_status record(struct program *program, const struct op_matmul *op, int begin, int count, program_buffer_id panel, struct rose_error *err)
 {
     const struct op_matmul_part *parts = op->parts + begin;
     struct matmul_shape s = {.rows = plan_rows(program, op->x.rows),
@@ -174,7 +204,8 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         .x_stride = op->x.stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
     struct program_launch l = {.name = op->name, .layer = op->layer};
     s.rows16 = true, s.tma = true;
-    if (op->gated) s.tma = (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
+    if (parts[0].weight->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) s.blocks_format = 1 + matmul_blocks_format(parts[0].weight->dtype);
+    if (op->gated) s.tma = in_panel(parts[0].weight) == in_panel(parts[1].weight) && (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
     for (int i = 0; i < count; i++) {
         const struct op_value *y = &parts[i].y;
         s.n[i] = parts[i].weight->n;
@@ -193,7 +224,9 @@ static enum rose_status record(struct program *program, const struct op_matmul *
     l.params = m.box ? (const void *)&t : &p, l.params_bytes = m.box ? sizeof t : sizeof p;
     if (m.box) {
         l.ready = tma_ready;
-        for (int i = 0; i < (m.interleaved ? 1 : count) && !program->draft; i++)
+        int maps = m.interleaved ? 1 : count;
+        if (panel) t.panels = maps;
+        for (int i = 0; i < maps && !panel && !program->draft; i++)
             ROSE_TRY(tensor_map(program->device, &m, &p, i, 0, &t.p.w[i], err));
     }
     ROSE_TRY(plan_record(&m.plan, program, op->x.rows, at + offsetof(struct gemm_params, rows), &l, err));
@@ -204,6 +237,8 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         const struct op_matmul_part *part = &parts[i];
         l.cost.bytes += part->weight->bytes_read;
         l.cost.ops_per[op->x.rows] += 2.0 * part->weight->n * part->weight->k;
+        if (in_panel(part->weight))
+            panel_use(&l, panel, part->weight, at + offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, w));
         if (op->gated && i) continue;
         value_use(&l, &part->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE,
                   at + offsetof(struct gemm_params, part) + (size_t)i * sizeof(struct gemm_part) + offsetof(struct gemm_part, y));
@@ -246,10 +281,10 @@ static bool blas_fits(const struct program *program, const struct op_matmul *op)
     return true;
 }
 
-static void blas_record(struct program *program, const struct op_matmul *op, const void *w, int32_t n, const struct op_value *y)
+static void blas_record(struct program *program, const struct op_matmul *op, const struct op_weight *w, int32_t n, const struct op_value *y, program_buffer_id panel)
 {
     struct cuda_blas_params p = {.blas = program->device->blas,
-                                 .w = w,
+                                 .w = w->data,
                                  .x_stride = op->x.stride,
                                  .y_stride = y->stride,
                                  .n = n,
@@ -264,6 +299,7 @@ static void blas_record(struct program *program, const struct op_matmul *op, con
                                .host = cuda_blas_run,
                                .rows_param = (uint16_t)(1 + offsetof(struct cuda_blas_params, rows)),
                                .rows_extent = op->x.rows};
+    if (in_panel(w)) panel_use(&l, panel, w, offsetof(struct cuda_blas_params, w));
     value_use(&l, &op->x, PROGRAM_READ, offsetof(struct cuda_blas_params, x));
     value_use(&l, y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct cuda_blas_params, y));
     program_use(&l, program_buffer(program, "matmul.workspace", CUDA_BLAS_WORKSPACE), PROGRAM_WRITE,
@@ -280,7 +316,7 @@ static bool behind(const struct op_weight *a, const struct op_weight *b)
 }
 
 /* Weights that lie one behind the other with results side by side are one product. */
-static enum rose_status blas_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err)
+static enum rose_status blas_matmul(struct program *program, const struct op_matmul *op, program_buffer_id panel, struct rose_error *err)
 {
     const struct op_matmul_part *p = op->parts;
     struct op_value both = p[0].y;
@@ -291,10 +327,10 @@ static enum rose_status blas_matmul(struct program *program, const struct op_mat
         both.buffer = program_buffer(program, "matmul.gated", (size_t)max_rows(program, &op->x) * (size_t)n * 4);
         act.gate = op_slice(both, 0, n), act.up = op_slice(both, n, n);
         if (behind(p[0].weight, p[1].weight)) {
-            blas_record(program, op, p[0].weight->data, 2 * n, &both);
+            blas_record(program, op, p[0].weight, 2 * n, &both, panel);
         } else {
-            blas_record(program, op, p[0].weight->data, n, &act.gate);
-            blas_record(program, op, p[1].weight->data, n, &act.up);
+            blas_record(program, op, p[0].weight, n, &act.gate, panel);
+            blas_record(program, op, p[1].weight, n, &act.up, panel);
         }
         return act_cuda(program, &act, err);
     }
@@ -307,19 +343,118 @@ static enum rose_status blas_matmul(struct program *program, const struct op_mat
                 break;
             y.cols += next->cols;
         }
-        blas_record(program, op, p[begin].weight->data, y.cols, &y);
+        blas_record(program, op, p[begin].weight, y.cols, &y, panel);
     }
     return op->activation ? act_cuda(program, &act, err) : ROSE_OK;
+}
+
+/* ---- recorded ---- */
+
+static bool is_blocks(const struct op_weight *w) { return w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS; }
+
+/* Parts that are bf16, in memory or in a panel. */
+static enum rose_status plain(struct program *program, const struct op_matmul *op, program_buffer_id panel, struct rose_error *err)
+{
+    if (blas_fits(program, op)) return blas_matmul(program, op, panel, err);
+    for (int begin = 0, end; begin < op->parts_count; begin = end) {
+        for (end = begin + 1; end < op->parts_count; end++)
+            if (!op->gated && op->parts[end].y.dtype != op->parts[begin].y.dtype) break;
+        ROSE_TRY(record(program, op, begin, end - begin, panel, err));
+    }
+    return ROSE_OK;
+}
+
+/* Rows [begin, begin + rows) of a weight in blocks, as bf16 at `at` in the panel. */
+static enum rose_status decode_panel(struct program *program, const struct op_matmul *op, const struct op_weight *w, int32_t begin, int32_t rows, program_buffer_id panel,
+                                     size_t at, struct rose_error *err)
+{
+    struct matmul_blocks_rows_shape s = {.rows = rows, .k = w->k, .format = matmul_blocks_format(w->dtype)};
+    struct matmul_blocks_rows_params p = {
+        .w = (const char *)w->data + matmul_cuda_weight_rows_bytes(w, begin), .y_stride = w->k, .rows = (uint32_t)rows, .w_rows = (uint32_t)rows, .scale = 1};
+    struct program_launch l = {.name = "decode", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(matmul_blocks_rows_plan(&s, &program->device->info, &plan, err));
+    plan.times = (int32_t)plan_grid(&plan, rows), plan.per = INT32_MAX; /* its rows are those of the weight, not the step's */
+    ROSE_TRY(plan_record(&plan, program, EXTENT_ONE, offsetof(struct matmul_blocks_rows_params, index_offset), &l, err));
+    l.rows_param = 0;
+    l.cost = (struct program_cost){.bytes = plan.bytes, .ops = plan.ops};
+    program_use(&l, panel, PROGRAM_WRITE, offsetof(struct matmul_blocks_rows_params, y));
+    l.uses[l.uses_count - 1].byte_offset = (uint32_t)at;
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
+/* Many rows: panels of the weights become bf16 in scratch memory, and the products of bf16 follow, panel by panel. Parts [begin, begin + count). */
+static enum rose_status by_panels(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
+{
+    enum { PANEL_BYTES = 256 << 20, WHOLE = 256 }; /* a multiple of every tile's columns */
+    const struct op_weight *first = op->parts[begin].weight;
+    size_t row_bytes = (size_t)first->k * 2;
+    int64_t most = (int64_t)(PANEL_BYTES / row_bytes / (size_t)count / WHOLE * WHOLE);
+    int32_t step = (int32_t)ROSE_MIN(ROSE_MAX(most, WHOLE), first->n);
+    size_t each = size_round_up((size_t)step * row_bytes, 256);
+    for (int32_t at = 0; at < first->n; at += step) {
+        struct op_matmul part = *op;
+        struct op_weight weights[2];
+        program_buffer_id panel = program_buffer(program, "matmul.panel", each * (size_t)count);
+        part.parts_count = count;
+        for (int i = 0; i < count; i++) {
+            struct op_matmul_part *p = &part.parts[i];
+            const struct op_weight *w = op->parts[begin + i].weight;
+            int32_t rows = ROSE_MIN(step, w->n - at);
+            *p = op->parts[begin + i];
+            weights[i] = (struct op_weight){.dtype = DTYPE_BF16, .n = rows, .k = w->k, .layout = WEIGHT_LAYOUT_PANEL, .bytes = (size_t)rows * row_bytes, .bytes_read = (double)rows * (double)row_bytes};
+            weights[i].data = (const void *)(PANEL_AT + (uintptr_t)i * each);
+            if (is_blocks(w)) {
+                ROSE_TRY(decode_panel(program, op, w, at, rows, panel, (size_t)i * each, err));
+            } else {
+                weights[i].layout = WEIGHT_LAYOUT_CUDA_ROWS;
+                weights[i].data = (const char *)w->data + (size_t)at * row_bytes;
+            }
+            p->weight = &weights[i];
+            if (p->bias) p->bias += at;
+            if (!op->gated || i == 0) p->y = op_slice(p->y, at, rows);
+        }
+        ROSE_TRY(plain(program, &part, panel, err));
+    }
+    return ROSE_OK;
+}
+
+/* Is reading the blocks themselves predicted to be faster than decoding them first? */
+static bool few_rows(const struct program *program, const struct op_matmul *op, int begin, int count)
+{
+    const struct device_info *d = &program->device->info;
+    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = count, .gated = op->gated, .act = op->activation};
+    struct matmul_plan m;
+    enum { FEW = 16 };
+    if (op->deterministic || s.rows <= FEW) return true;
+    double weights = 0, bandwidth = d->bandwidth > 0 ? d->bandwidth : 1e12;
+    s.blocks_format = 1 + matmul_blocks_format(op->parts[begin].weight->dtype);
+    for (int i = 0; i < count; i++) s.n[i] = op->parts[begin + i].weight->n, weights += (double)s.n[i] * s.k;
+    if (matmul_plan_make(&s, d, &m, NULL) != ROSE_OK) return false;
+    /* Decoded: written and read again; products reach 4.7 (wgmma) or 2.5 (mma.sync) TFLOP/s an SM. */
+    double product = weights * (double)s.rows * 2 / (d->units * (plan_arch(d) == 900 ? 4.7e12 : 2.5e12));
+    double decoded = 3e-6 + weights * 2.6 / (0.8 * bandwidth) + ROSE_MAX(product, weights * 2 / bandwidth);
+    return m.plan.predicted_us * 1e-6 <= decoded;
 }
 
 enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err)
 {
     ROSE_TRY(check(program, op, err));
-    if (blas_fits(program, op)) return blas_matmul(program, op, err);
+    bool any = false;
+    for (int i = 0; i < op->parts_count; i++) any |= is_blocks(op->parts[i].weight);
+    if (!any) return plain(program, op, 0, err);
+    if (op->gated) {
+        bool alike = op->parts[0].weight->dtype == op->parts[1].weight->dtype;
+        if (alike && few_rows(program, op, 0, 2)) return record(program, op, 0, 2, 0, err);
+        return by_panels(program, op, 0, 2, err);
+    }
     for (int begin = 0, end; begin < op->parts_count; begin = end) {
+        const struct op_matmul_part *p = op->parts;
         for (end = begin + 1; end < op->parts_count; end++)
-            if (!op->gated && op->parts[end].y.dtype != op->parts[begin].y.dtype) break;
-        ROSE_TRY(record(program, op, begin, end - begin, err));
+            if (p[end].y.dtype != p[begin].y.dtype || p[end].weight->dtype != p[begin].weight->dtype) break;
+        if (!is_blocks(p[begin].weight) || few_rows(program, op, begin, end - begin)) ROSE_TRY(record(program, op, begin, end - begin, 0, err));
+        else for (int i = begin; i < end; i++) ROSE_TRY(by_panels(program, op, i, 1, err));
     }
     return ROSE_OK;
 }

@@ -7,12 +7,16 @@
 /* op_matmul on CUDA. */
 enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err);
 
-/* Weights: bytes of [n, k] in bf16; 0 where the format cannot be converted. */
-size_t matmul_cuda_weight_bytes(const struct tensor *source);
-/* Rows [row, row + rows) of a matrix as bf16 in host memory [rows, k]: what is uploaded. Any thread. */
-void matmul_cuda_weight_rows(const struct tensor *source, int64_t row, int64_t rows, uint16_t *out);
+/* Weights: bytes on the device; 0 where the format cannot be read. Block formats that the kernels know (matmul_blocks.h) stay as they are,
+ * all others become bf16 [n, k]; expand: these too, for kernels that read nothing else. */
+size_t matmul_cuda_weight_bytes(const struct tensor *source, bool expand);
 /* Describes a weight whose rows somebody has put (or will put) into device memory. */
-enum rose_status matmul_cuda_weight(const struct tensor *source, void *memory, struct op_weight *out, struct rose_error *err);
+enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, void *memory, struct op_weight *out, struct rose_error *err);
+/* What is uploaded: rows [row, row + rows) of a matrix in that weight's form in host memory, and their bytes. row is a multiple of
+ * MATMUL_CUDA_ROWS, and rows too unless they are the last. Any thread. */
+enum { MATMUL_CUDA_ROWS = 16 };
+size_t matmul_cuda_weight_rows_bytes(const struct op_weight *weight, int64_t rows);
+void matmul_cuda_weight_rows(const struct op_weight *weight, const struct tensor *source, int64_t row, int64_t rows, void *out);
 /* Converts where needed, copies and waits. */
 enum rose_status matmul_cuda_weight_pack(struct device *device, const struct tensor *source, void *memory, struct op_weight *out,
                                          struct rose_error *err);

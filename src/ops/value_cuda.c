@@ -2,7 +2,9 @@
 
 #include <stddef.h>
 
+#include "ops/matmul_blocks.h"
 #include "ops/value.h"
+#include "ops/weight_view.h"
 
 enum rose_status value_cuda_plan(const struct value_shape *s, const struct device_info *d, struct plan *out,
                                  struct rose_error *err)
@@ -103,6 +105,7 @@ enum rose_status value_cuda(struct program *program, const char *name, int layer
 enum rose_status embed_cuda(struct program *program, const struct op_embed *op, struct rose_error *err)
 {
     const struct op_weight *t = op->table;
+    if (t && t->data && t->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) return matmul_blocks_embed(program, op, err);
     if (!t || t->dtype != DTYPE_BF16 || !t->data)
         return status_set(err, ROSE_INTERNAL, "embed: the table is not packed for CUDA");
     if (!op->index) return status_set(err, ROSE_INTERNAL, "embed: no index buffer");

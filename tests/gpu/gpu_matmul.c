@@ -13,6 +13,7 @@
 #include "device/cuda_blas.h"
 #include "jit/jit.h"
 #include "ops/matmul.h"
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_cuda.h"
 #include "tensor/dtype.h"
 
@@ -51,7 +52,7 @@ static void *upload(const void *data, size_t bytes)
 struct weights {
     char *memory;
     struct op_weight w[3];
-    float *value[3]; /* as bf16 rounds what the format means */
+    float *value[3]; /* what the format means, as bf16 rounds it where it becomes bf16 */
     float *bias[3];
     void *device_bias[3];
 };
@@ -68,10 +69,12 @@ static bool make_weights(struct weights *out, enum dtype dtype, bool close)
         void *data = malloc(dtype_row_bytes(dtype, count));
         if (!ok(dtype_encode(dtype, f, data, count, &err_))) return false;
         struct tensor t = {.dtype = dtype, .ndim = 2, .shape = {n[i], K}, .data = data};
-        if (op_weight_bytes(device_, &t) != count * 2 || !ok(op_weight_pack(device_, &t, out->memory + at, &out->w[i], &err_))) return false;
+        bool blocks = matmul_blocks_format(dtype) >= 0; /* stay as they are, rows filled up */
+        size_t bytes = blocks ? (size_t)(n[i] + 15) / 16 * 16 * dtype_row_bytes(dtype, K) : count * 2;
+        if (op_weight_bytes(device_, &t) != bytes || !ok(op_weight_pack(device_, &t, out->memory + at, &out->w[i], &err_))) return false;
         at += (count * 2 + 255) / 256 * 256 + (close ? 0 : 256);
         dtype_decode(dtype, data, f, count);
-        for (size_t e = 0; e < count; e++) f[e] = bf16_to_f32(f32_to_bf16(f[e]));
+        for (size_t e = 0; e < count && !blocks; e++) f[e] = bf16_to_f32(f32_to_bf16(f[e]));
         out->value[i] = f;
         out->bias[i] = malloc((size_t)n[i] * 4);
         for (int e = 0; e < n[i]; e++) out->bias[i][e] = normal(&seed);
@@ -117,7 +120,7 @@ struct buffers {
 
 static double dot(const struct weights *w, const struct buffers *b, const struct config *c, int part, int row, int col, double *size)
 {
-    bool next = c->gated && part == 1 && !c->bias; /* the up matrix is the next rows of weight 0 */
+    bool next = c->gated && part == 1 && !c->bias && w->w[0].dtype == DTYPE_BF16; /* the up matrix is the next rows of weight 0 */
     const float *v = next ? w->value[0] + (size_t)(N1 + col) * K : w->value[part] + (size_t)col * K;
     double sum = c->bias ? (double)w->bias[part][col] : 0;
     *size = 0;
@@ -129,7 +132,7 @@ static double dot(const struct weights *w, const struct buffers *b, const struct
 }
 
 /* Some rows, all columns; the library's gated pair is rounded to bf16 once more. */
-static int check(const struct weights *w, const struct buffers *b, const struct config *c, int rows, int n0, bool twice)
+static int check(const struct weights *w, const struct buffers *b, const struct config *c, int rows, int n0, bool twice, bool decoded)
 {
     static const int n[3] = {N0, N1, N2};
     int wrong = 0, at = 0;
@@ -137,10 +140,10 @@ static int check(const struct weights *w, const struct buffers *b, const struct 
         int columns = c->gated ? n0 : n[p];
         for (int row = 0; row < rows; row += rows > 8 ? 7 : 1)
             for (int col = 0; col < columns; col++) {
-                double size, up_size = 0, v = act(c->act, dot(w, b, c, p, row, col, &size)), slack = size * 1e-5 + 1e-5;
+                double size, up_size = 0, v = act(c->act, dot(w, b, c, p, row, col, &size)), one = decoded ? 0x1p-9 + 1e-5 : 1e-5, slack = size * one + 1e-5;
                 if (c->gated) {
                     double up = dot(w, b, c, 1, row, col, &up_size);
-                    slack += 1e-5 * (size * fabs(up) + up_size * fabs(v)) + (twice ? 0x1.8p-7 * (fabs(v * up) + 1e-3 * fabs(up)) : 0);
+                    slack += one * (size * fabs(up) + up_size * fabs(v)) + (twice ? 0x1.8p-7 * (fabs(v * up) + 1e-3 * fabs(up)) : 0);
                     v *= up;
                 } else if (twice && c->act)
                     slack += 0x1.8p-7 * (fabs(v) + 0.01);
@@ -199,9 +202,13 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
         gate.bytes = up.bytes = (size_t)N1 * K * 2;
         up.data = (const char *)up.data + gate.bytes;
         op.parts[0] = (struct op_matmul_part){&gate, op.parts[0].bias, op_slice(y, 0, N1)};
-        op.parts[1] = (struct op_matmul_part){c->bias ? &w->w[1] : &up, op.parts[1].bias, op_slice(y, 0, N1)};
+        op.parts[1] = (struct op_matmul_part){c->bias || up.dtype != DTYPE_BF16 ? &w->w[1] : &up, op.parts[1].bias, op_slice(y, 0, N1)};
     }
     if (!ok(op_matmul(p, &op, &err_)) || !ok(program_finish(p, NULL, 0, &err_))) wrong = 1;
+    bool decoded = false; /* weights in blocks became bf16 first */
+    for (int i = 0; i < p->count; i++) decoded |= !strcmp(p->entries[i].launch.name, "decode");
+    if (matmul_blocks_format(w->w[0].dtype) >= 0 && decoded != (expect > 64 && !c->deterministic))
+        printf("%s, %s, planned for %d rows: %s\n", c->name, what, expect, decoded ? "decoded" : "not decoded"), wrong = 1;
     bool twice = device_->blas && expect > 64 && !c->bias && !c->deterministic;
     for (size_t i = 0; i < sizeof runs / sizeof *runs && !wrong; i++) {
         if (runs[i] > MOST_ROWS) continue;
@@ -211,7 +218,7 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
                 !ok(device_copy(device_, b.got, b.device_y, y_bytes, &err_)) || !ok(device_wait(device_, NULL, &err_)))
                 wrong++;
             else
-                wrong += check(w, &b, c, runs[i], n0, twice);
+                wrong += check(w, &b, c, runs[i], n0, twice, decoded);
             if (!wrong && memcmp(b.got + (size_t)runs[i] * WIDTH * (c->f32 ? 4 : 2), b.old + (size_t)runs[i] * WIDTH * (c->f32 ? 4 : 2),
                                  (size_t)(MOST_ROWS - runs[i]) * WIDTH * (c->f32 ? 4 : 2)))
                 printf("  rows beyond the last were written\n"), wrong++;
@@ -227,7 +234,7 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
 
 int main(int argc, char **argv)
 {
-    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_1, DTYPE_F8_E4M3};
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_1, DTYPE_Q4_0, DTYPE_MXFP4, DTYPE_F8_E4M3};
     struct device_options options = {.kind = DEVICE_CUDA, .driver = driver_};
     struct jit *jit = NULL;
     struct cuda_blas *blas = NULL;
@@ -240,7 +247,7 @@ int main(int argc, char **argv)
     for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
         struct weights w;
         if (!make_weights(&w, dtypes[d], d != 1)) return failed_++, 1;
-        for (size_t i = 0; i < (d ? 1 : sizeof configs / sizeof *configs); i++)
+        for (size_t i = 0; i < (d && d != 3 && d != 4 ? 1 : sizeof configs / sizeof *configs); i++)
             for (int library = 0; library <= (blas != NULL); library++) {
                 device_->blas = library ? blas : NULL;
                 static const int expect[] = GPU_MATMUL_EXPECT;
