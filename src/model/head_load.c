@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "model/head_pt.h"
 #include "model/loader.h"
 #include "model/slots.h"
 
@@ -30,65 +30,15 @@ static enum rose_status load_dense(struct loader *l, struct head_dense *d, const
 
 /* --- the lexical head ------------------------------------------------------------------------------------------------------- */
 
-/* A .pt file is a ZIP archive whose members are stored as they are: NAME/data.pkl says which tensors there are, NAME/data/0 holds the
- * weight [1, hidden], NAME/data/1 the bias. The pickle is a program and is not looked at: two tensors of 1 x hidden and 1 elements can
- * only be these, and their bytes tell the type. Offsets: APPNOTE.TXT 4.3.12 and 4.3.7. */
-static const uint8_t *zip_member(const struct file_map *map, const char *end, size_t *bytes)
-{
-    const uint8_t *p = map->data;
-    size_t n = map->size, at = n < 22 ? 0 : n - 22;
-    while (at && memcmp(p + at, "PK\5\6", 4)) at--;
-    if (n < 22 || memcmp(p + at, "PK\5\6", 4)) return NULL;
-    uint32_t dir;
-    uint16_t count, name_n, extra_n, comment_n, method;
-    memcpy(&count, p + at + 10, 2);
-    memcpy(&dir, p + at + 16, 4);
-    for (size_t e = dir; count--; e += 46u + name_n + extra_n + comment_n) {
-        if (e + 46 > n || memcmp(p + e, "PK\1\2", 4)) return NULL;
-        uint32_t stored, size, local;
-        memcpy(&method, p + e + 10, 2);
-        memcpy(&stored, p + e + 20, 4);
-        memcpy(&size, p + e + 24, 4);
-        memcpy(&name_n, p + e + 28, 2);
-        memcpy(&extra_n, p + e + 30, 2);
-        memcpy(&comment_n, p + e + 32, 2);
-        memcpy(&local, p + e + 42, 4);
-        if (e + 46 + name_n > n) return NULL;
-        if (!str_ends((struct str){(const char *)p + e + 46, name_n}, str_of(end))) continue;
-        if (method || stored != size || (size_t)local + 30 > n || memcmp(p + local, "PK\3\4", 4)) return NULL;
-        uint16_t local_name, local_extra;
-        memcpy(&local_name, p + local + 26, 2);
-        memcpy(&local_extra, p + local + 28, 2);
-        size_t begin = (size_t)local + 30 + local_name + local_extra;
-        if (begin > n || size > n - begin) return NULL;
-        *bytes = size;
-        return p + begin;
-    }
-    return NULL;
-}
-
 static enum rose_status sparse_from_pt(struct loader *l, const char *path)
 {
     struct model *m = l->m;
-    struct file_map map;
-    size_t hidden = (size_t)m->config.hidden, weight_bytes = 0, bias_bytes = 0;
-    ROSE_TRY(file_map_open(&map, path, l->err));
-    const uint8_t *weight = zip_member(&map, "/data/0", &weight_bytes), *bias = zip_member(&map, "/data/1", &bias_bytes);
-    size_t size = weight ? weight_bytes / hidden : 0;
-    enum rose_status s = ROSE_OK;
-    if (!weight || !bias || (size != 2 && size != 4) || weight_bytes != size * hidden || bias_bytes != size)
-        s = status_at(l->err, ROSE_FORMAT, path, -1, "%s does not hold a weight of 1 x %zu and a bias of 1, stored plainly; save it as sparse_linear.safetensors", path, hidden);
-    float *v = s == ROSE_OK ? ARENA_ARRAY(&m->arena, float, hidden + 1) : NULL;
-    if (s == ROSE_OK && !v) s = loader_no_memory(l);
-    if (s == ROSE_OK) {
-        enum dtype dtype = size == 4 ? DTYPE_F32 : DTYPE_F16;
-        dtype_decode(dtype, weight, v, hidden);
-        dtype_decode(dtype, bias, v + hidden, 1);
-        m->sparse_bias = v + hidden;
-        s = loader_add(l, (struct tensor){.dtype = DTYPE_F32, .ndim = 2, .shape = {1, (int64_t)hidden}, .data = v}, &m->sparse, m->weights, NULL);
-    }
-    file_map_close(&map);
-    return s;
+    size_t hidden = (size_t)m->config.hidden;
+    float *v = ARENA_ARRAY(&m->arena, float, hidden + 1);
+    if (!v) return loader_no_memory(l);
+    ROSE_TRY(head_pt_read(path, hidden, v, v + hidden, l->err));
+    m->sparse_bias = v + hidden;
+    return loader_add(l, (struct tensor){.dtype = DTYPE_F32, .ndim = 2, .shape = {1, (int64_t)hidden}, .data = v}, &m->sparse, m->weights, NULL);
 }
 
 static enum rose_status load_sparse(struct loader *l)
