@@ -12,6 +12,8 @@ struct op_weight {
     int32_t layout;    /* the device's own code, 0: rows as in the file */
     size_t bytes;
     double bytes_read; /* bytes a product reads, for the cost */
+    const float *scales; /* CUDA, F8_E4M3: in device memory */
+    int scales_kind;     /* FP8_CHANNELS, FP8_BLOCKS (kernels/params/gemm_fp8.h) */
 };
 
 /* Bytes op_weight_pack needs for this tensor [n, k] on this device; 0: used in place from the file. */

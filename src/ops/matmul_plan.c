@@ -272,20 +272,21 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
 
 enum { GEMV_STEP = 64, GEMV_MOST = 64, GEMV_FLIGHT = 64 << 10, GEMV_STEP_BYTES = 2048, GEMV_ROW_BYTES = 128 };
 
-static int64_t shared_of(int warps, int nt, int64_t chunks, int64_t group)
+/* x_bytes: of a row of x in a step. */
+static int64_t shared_of(int warps, int nt, int64_t chunks, int64_t group, int64_t x_bytes)
 {
-    return (int64_t)2 * warps * nt * 512 + 16 + ceil_div(chunks, warps) * warps * GEMV_ROW_BYTES * group;
+    return (int64_t)2 * warps * nt * 512 + 16 + ceil_div(chunks, warps) * warps * x_bytes * group;
 }
 
 /* Pieces of k: as few as let x fit, more where the tiles leave SMs idle. A merge between blocks costs 1.3 us a tile (H200). */
 static int choose_splits(const struct matmul_shape *s, const struct device_info *d, int64_t tiles_count, int warps, int nt, int64_t group,
-                         int64_t units)
+                         int64_t units, int64_t x_bytes)
 {
     int64_t chunks = ceil_div(s->k, GEMV_STEP);
     double best = 1e30, us = weight_bytes(s) / (d->bandwidth > 0 ? d->bandwidth : 1e12) * 1e6;
     int choice = 0;
     for (int splits = 1; splits <= 64 && splits <= chunks && splits <= units; splits++) {
-        if (shared_of(warps, nt, ceil_div(chunks, splits), group) > matmul_plan_shared(d)) continue;
+        if (shared_of(warps, nt, ceil_div(chunks, splits), group, x_bytes) > matmul_plan_shared(d)) continue;
         int64_t slots = units / splits, waves = ceil_div(tiles_count, slots);
         double t = us * (double)(waves * slots) / (double)tiles_count * (double)units / (double)(slots * splits);
         if (splits > 1) t += 1.3 * (double)waves;
@@ -310,8 +311,7 @@ static void choose_warps(const struct matmul_shape *s, int64_t chunks, int *warp
     if (s->depth) *depth = s->depth;
 }
 
-/* False where it does not fit: x is too wide for the shared memory. */
-static bool gemv(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, const char *kernel, int64_t x_bytes, struct matmul_plan *m)
 {
     struct plan *out = &m->plan;
     int64_t group = s->rows < 1 ? 1 : s->rows > GEMV_MOST ? GEMV_MOST : s->rows, chunks = ceil_div(s->k, GEMV_STEP);
@@ -320,16 +320,16 @@ static bool gemv(const struct matmul_shape *s, const struct device_info *d, stru
     m->tiles = matmul_plan_tiles(s, m->columns);
     int64_t units = (int64_t)d->units * per_unit;
     choose_warps(s, chunks, &warps, &depth);
-    m->splits = s->splits ? s->splits : choose_splits(s, d, m->tiles, warps, nt, group, units);
+    m->splits = s->splits ? s->splits : choose_splits(s, d, m->tiles, warps, nt, group, units, x_bytes);
     if (!m->splits || m->splits > units) return false;
     m->chunks = (int32_t)ceil_div(chunks, m->splits);
     m->splits = (int32_t)ceil_div(chunks, m->chunks);
     choose_warps(s, m->chunks, &warps, &depth);
-    int64_t shared = shared_of(warps, nt, m->chunks, group), slots = units / m->splits;
+    int64_t shared = shared_of(warps, nt, m->chunks, group, x_bytes), slots = units / m->splits;
     if (shared > matmul_plan_shared(d)) return false;
     m->group = (int32_t)group;
     if (slots > m->tiles) slots = m->tiles;
-    *out = (struct plan){.kernel = "gemv_rows", .rows = s->rows, .tiles = true, .per = m->group, .times = (int32_t)slots * m->splits};
+    *out = (struct plan){.kernel = kernel, .rows = s->rows, .tiles = true, .per = m->group, .times = (int32_t)slots * m->splits};
     plan_int(out, "NT", nt);
     plan_int(out, "WARPS", warps);
     plan_int(out, "DEPTH", depth);
@@ -361,7 +361,7 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
     }
     bool few = s->rows <= 16 && !s->deterministic && !s->tile;
     if (s->warps || s->depth || s->blocks || s->splits) few = true;
-    if (few && gemv(s, d, out)) return ROSE_OK;
+    if (few && matmul_plan_few(s, d, "gemv_rows", GEMV_ROW_BYTES, out)) return ROSE_OK;
     *out = (struct matmul_plan){0};
     if (wgmma_fits(s, d) && (s->tile ? s->tile >= WGMMA_FIRST && s->tile < STREAM_FIRST : s->rows >= WGMMA_ROWS))
         wgmma(s, d, out);

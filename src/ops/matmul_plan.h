@@ -54,5 +54,8 @@ void matmul_plan_epilogue(const struct matmul_shape *shape, struct plan *out);
 int32_t matmul_plan_tiles(const struct matmul_shape *shape, int columns);
 int64_t matmul_plan_shared(const struct device_info *device);
 uint32_t matmul_plan_alone(const struct device_info *device, uint32_t bytes);
+/* The plan of gemv_rows and of kernels like it, which take 128 bytes of a weight row a step (k counts units of two bytes), and x_bytes of
+ * a row of x. False where it does not fit: x is too wide for the shared memory. */
+bool matmul_plan_few(const struct matmul_shape *shape, const struct device_info *device, const char *kernel, int64_t x_bytes, struct matmul_plan *out);
 
 #endif

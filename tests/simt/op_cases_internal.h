@@ -3,12 +3,14 @@
 #define ROSE_TESTS_OP_CASES_INTERNAL_H
 
 #include "op_cases.h"
+#include "ops/matmul.h"
 #include "tensor/dtype.h"
 
 uint32_t op_random(uint32_t *state);
 float op_normal(uint32_t *state);
 void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed);
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value);
+double op_activate(enum op_activation activation, double x);
 int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack);
 
 /* Row `row` of a quantised result behind other arithmetic: codes within half a step of v, scales within
@@ -35,6 +37,10 @@ bool op_cases_value_plan(int i, const struct device_info *device, int rows, stru
 const char *op_cases_pool_name(int i);
 int op_cases_pool_run(int i, const struct op_io *io);
 bool op_cases_pool_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
+const char *op_cases_fp8_name(int i);
+int op_cases_fp8_run(int i, const struct op_io *io);
+bool op_cases_fp8_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
 const char *op_cases_matmul_name(int i);
 int op_cases_matmul_run(int i, const struct op_io *io);

@@ -134,7 +134,7 @@ static const struct matmul_case cases[] = {
     {"blocks Q6_K 40x50x512, deterministic", ONE(40, 50, 512, BLOCKS(Q6_K), .deterministic = true), 1, 0},
 };
 
-static double act(enum op_activation a, double x)
+double op_activate(enum op_activation a, double x)
 {
     switch (a) {
     case OP_ACT_SILU: return x / (1 + exp(-x));
@@ -181,7 +181,7 @@ static int check(const struct matmul_case *k, const struct data *d)
         for (size_t r = 0; r < (size_t)d->s.rows; r++) {
             for (size_t c = 0; c < (size_t)d->s.n[p]; c++) {
                 size_t i = at + r * d->y_stride + c;
-                double size, up_size, v = act(d->s.act, dot(d, r, p, c, &size)), slack = size;
+                double size, up_size, v = op_activate(d->s.act, dot(d, r, p, c, &size)), slack = size;
                 if (d->s.gated) {
                     double up = dot(d, r, 1, c, &up_size);
                     slack = size * fabs(up) + up_size * fabs(v), v *= up;

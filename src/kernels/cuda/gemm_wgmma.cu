@@ -15,133 +15,10 @@
  *
  * Constants: BN (64, 128, 256), STAGES, CLUSTER (1, 2), RASTER (row tiles of the cluster that go together); those of
  * gemm_epilogue.cuh, PARTS. */
-#include "kernels/cuda/common/cluster.cuh"
-#include "kernels/cuda/common/tma.cuh"
-#include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/gemm_epilogue.cuh"
-#include "kernels/params/gemm_wgmma.h"
+#include "kernels/cuda/gemm_wgmma.cuh"
 
-#define THREADS 384
-#define BM 128
-#define BK 64
-#define HALF (BN / 2)
-#define COLUMNS (GATED ? HALF : BN)
-#define X_BYTES (BM * BK * 2)
-#define STAGE_BYTES (X_BYTES + BN * BK * 2)
 #define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
-
-struct wgmma_tile {
-    uint32_t row, col, part;
-};
-/* Tile number i of the cluster's persistent loop. */
-DEVICE struct wgmma_tile wgmma_tile_of(const struct gemm_params *p, uint32_t i)
-{
-    struct wgmma_tile t;
-    const uint32_t row_tiles = ceil_div_u32(p->rows, BM * CLUSTER), strip = i / (RASTER * p->tiles), in = i % (RASTER * p->tiles);
-    const uint32_t strip_rows = min_u32(row_tiles - strip * RASTER, RASTER), tile = in / strip_rows;
-    t.row = ((strip * RASTER + in % strip_rows) * CLUSTER + (CLUSTER > 1 ? cluster_rank() : 0)) * BM;
-    t.part = 0;
-    if (!GATED) {
-        UNROLL for (uint32_t k = 1; k < PARTS; k++) t.part = tile >= (uint32_t)p->part[k].tile ? k : t.part;
-    }
-    t.col = (tile - (uint32_t)p->part[t.part].tile) * COLUMNS;
-    return t;
-}
-
-DEVICE void wgmma_produce(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t first,
-                          uint32_t count, uint32_t stride)
-{
-    const uint32_t steps = ceil_div_u32(p->g.k, BK), rank = CLUSTER > 1 ? cluster_rank() : 0;
-    const uint64_t keep = l2_evict_normal();
-    uint32_t stage = 0, phase = 0;
-    for (uint32_t i = first; i < count; i += stride) {
-        const struct wgmma_tile t = wgmma_tile_of(&p->g, i);
-        for (uint32_t s = 0; s < steps; s++) {
-            unsigned char *x = stages + stage * STAGE_BYTES, *w = x + X_BYTES;
-            const int32_t k = (int32_t)(s * BK);
-            if (CLUSTER > 1)
-                mbarrier_wait_cluster(&empty[stage], phase ^ 1);
-            else
-                mbarrier_wait(&empty[stage], phase ^ 1);
-            mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
-            UNROLL for (uint32_t h = 0; h < 2; h++)
-            {
-                const struct tensor_map *map = GATED ? &p->w[h] : &p->w[t.part];
-                const int32_t n = (int32_t)(GATED ? t.col : t.col + h * HALF);
-                if (CLUSTER == 1)
-                    tma_load_2d(w + h * (HALF * BK * 2), map, k, n, &full[stage], keep);
-                else if (h == rank)
-                    tma_load_multicast_2d(w + h * (HALF * BK * 2), map, k, n, &full[stage], 3);
-            }
-            /* The first weights do not wait for the predecessor. */
-            if (i == first && s == 0) grid_dependency_wait();
-            tma_load_2d(x, &p->x, k, (int32_t)t.row, &full[stage], keep);
-            if (++stage == STAGES) stage = 0, phase ^= 1;
-        }
-    }
-}
-
-/* A block of 8 columns: this lane's two neighbours, finished, with the old y added. */
-DEVICE void wgmma_finish(const struct gemm_params *p, const struct gemm_part *part, uint32_t row, uint32_t col, const float d[2],
-                         const float up[2], float out[2])
-{
-    UNROLL for (uint32_t e = 0; e < 2; e++) out[e] = gemm_finish(p, part, col + e, d[e], GATED ? up[e] : 0.0f);
-    if (!ACCUMULATE) return;
-    const size_t at = (size_t)row * (size_t)part->y_stride + col;
-    if (OUT_F32) {
-        const u32x2 old = ld8((const float *)part->y + at);
-        UNROLL for (uint32_t e = 0; e < 2; e++) out[e] += f32_from_bits(old.v[e]);
-    } else {
-        const bf16x2 old = as_bf16x2(ld4((const bf16 *)part->y + at));
-        out[0] += bf16x2_lo_f32(old), out[1] += bf16x2_hi_f32(old);
-    }
-}
-
-/* Two blocks of 8 columns at a time. float32: four lanes have a sector of 32 bytes. bf16: neighbouring lanes exchange, so that the
- * even one has four columns of the first block and the odd one of the second: again a sector. */
-DEVICE void wgmma_epilogue(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
-{
-    const struct gemm_part *part = &p->part[t->part];
-    const uint32_t c = lane_id() % 4, odd = c % 2, first = t->row + group * 64 + warp_id() % 4 * 16 + lane_id() / 4;
-    UNROLL for (uint32_t j = 0; j < COLUMNS / 8; j += 2)
-        UNROLL for (uint32_t h = 0; h < 2; h++)
-        {
-            const uint32_t row = first + h * 8;
-            uint32_t word[2];
-            UNROLL for (uint32_t i = 0; i < 2; i++)
-            {
-                const uint32_t at = (j + i) * 4 + h * 2, col = t->col + (j + i) * 8 + c * 2;
-                float v[2] = {0, 0};
-                if (row < p->rows && col < (uint32_t)part->n) {
-                    wgmma_finish(p, part, row, col, d + at, d + (GATED ? at + BN / 4 : at), v);
-                    if (OUT_F32) {
-                        const u32x2 out = {{f32_bits(v[0]), f32_bits(v[1])}};
-                        st8((float *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
-                    }
-                }
-                word[i] = f32_to_bf16x2(v[0], v[1]).bits;
-            }
-            if (OUT_F32) continue;
-            const uint32_t other = shuffle_xor_u32(FULL_WARP, odd ? word[0] : word[1], 1, WARP), mine = odd ? word[1] : word[0];
-            const uint32_t col = t->col + (j + odd) * 8 + (c - odd) * 2;
-            const u32x2 out = {{odd ? other : mine, odd ? mine : other}};
-            if (ACCUMULATE) warp_sync(FULL_WARP); /* a lane writes over what its neighbour has read */
-            if (row < p->rows && col < (uint32_t)part->n)
-                st8((bf16 *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
-        }
-}
-
-DEVICE void wgmma_release(mbarrier *empty)
-{
-    if (lane_id() != 0) return;
-    if (CLUSTER == 1)
-        mbarrier_arrive(empty);
-    else {
-        mbarrier_arrive_cluster(empty, 0);
-        mbarrier_arrive_cluster(empty, 1);
-    }
-}
 
 DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t group,
                           uint32_t first, uint32_t count, uint32_t stride)
@@ -179,34 +56,14 @@ DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, unsigned char *stag
 
 KERNEL(gemm_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
 {
-    unsigned char *stages = dynamic_shared();
-    mbarrier *full = (mbarrier *)(stages + STAGES * STAGE_BYTES), *empty = full + STAGES;
-    const uint32_t count = ceil_div_u32(p.g.rows, BM * CLUSTER) * p.g.tiles, stride = grid_dim_x() / CLUSTER, first = block_x() / CLUSTER;
-    if (thread_x() == 32) {
-        tma_prefetch_map(&p.x);
-        tma_prefetch_map(&p.w[0]);
-    }
-    if (thread_x() == 0) {
-        UNROLL for (uint32_t s = 0; s < STAGES; s++)
-        {
-            mbarrier_init(&full[s], 1);
-            mbarrier_init(&empty[s], 8 * CLUSTER);
-        }
-        fence_mbarrier_init();
-    }
-    if (CLUSTER > 1)
-        cluster_sync();
-    else
-        block_sync();
-    grid_dependency_launch();
-    if (first >= count) grid_dependency_wait(); /* a grid without work must not end before its predecessors */
+    const struct wgmma_block b = wgmma_begin(&p);
     if (warp_id() / 4 == 0) {
         registers_shrink(40);
-        if (thread_x() == 0) wgmma_produce(&p, stages, full, empty, first, count, stride);
+        if (thread_x() == 0) wgmma_produce(&p, b.stages, b.full, b.empty, b.first, b.count, b.stride, ceil_div_u32(p.g.k, BK));
         warp_sync(FULL_WARP);
     } else {
         registers_grow(232);
-        wgmma_consume(&p, stages, full, empty, warp_id() / 4 - 1, first, count, stride);
+        wgmma_consume(&p, b.stages, b.full, b.empty, warp_id() / 4 - 1, b.first, b.count, b.stride);
     }
     if (CLUSTER > 1) cluster_sync(); /* the other block may still write into this one's memory and barriers */
 }

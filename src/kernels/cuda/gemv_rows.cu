@@ -19,35 +19,10 @@
  *
  * Constants: NT (eights of rows), WARPS, DEPTH, OCCUPANCY, PARTS, SPLIT 0/1, K_TAIL (k is no multiple of 64); those of
  * gemm_epilogue.cuh. */
-#include "kernels/cuda/common/mma.cuh"
-#include "kernels/cuda/gemm_epilogue.cuh"
+#define ELEMENT 2
+#include "kernels/cuda/gemv_merge.cuh"
 
-#define THREADS (32 * WARPS)
 #define STEP 64
-#define COLUMNS (GATED ? 8 : 16)
-#define SUMS (NT * 128)
-
-struct gemv_tile {
-    const bf16 *lo, *hi; /* this lane's two weight rows */
-    uint32_t part, col;
-};
-
-DEVICE struct gemv_tile gemv_tile_of(const struct gemm_params *p, uint32_t tile)
-{
-    struct gemv_tile t;
-    t.part = 0;
-    if (!GATED) {
-        UNROLL for (uint32_t i = 1; i < PARTS; i++) t.part = tile >= (uint32_t)p->part[i].tile ? i : t.part;
-    }
-    const struct gemm_part *part = &p->part[t.part];
-    const uint32_t last = (uint32_t)part->n - 1, q = lane_id() / 4;
-    t.col = (tile - (uint32_t)part->tile) * COLUMNS;
-    /* Rows beyond the last are computed as copies of it and not stored. */
-    t.lo = (const bf16 *)part->w + (size_t)min_u32(t.col + q, last) * p->k;
-    t.hi = GATED ? (const bf16 *)p->part[1].w + (size_t)min_u32(t.col + q, last) * p->k
-                 : (const bf16 *)part->w + (size_t)min_u32(t.col + 8 + q, last) * p->k;
-    return t;
-}
 
 /* 64 of k from element k on: k is this lane's own first one. */
 DEVICE void gemv_load(const struct gemm_params *p, const struct gemv_tile *t, uint32_t k, u32x4 lo[2], u32x4 hi[2])
@@ -57,8 +32,8 @@ DEVICE void gemv_load(const struct gemm_params *p, const struct gemv_tile *t, ui
         if (K_TAIL && k + h * 32 >= p->k) {
             UNROLL for (int i = 0; i < 4; i++) lo[h].v[i] = hi[h].v[i] = 0;
         } else {
-            lo[h] = ld16_early(t->lo + k + h * 32);
-            hi[h] = ld16_early(t->hi + k + h * 32);
+            lo[h] = ld16_early(t->lo + (k + h * 32) * 2);
+            hi[h] = ld16_early(t->hi + (k + h * 32) * 2);
         }
     }
 }
@@ -77,52 +52,6 @@ DEVICE void gemv_multiply(float d[NT][4], const u32x4 lo[2], const u32x4 hi[2], 
                 mma_bf16(d[j], a, b.v + 2 * s);
             }
         }
-}
-
-/* Where sums (j, e) of lane l belong: row of x in the group, weight row q (e < 2) or q + 8. */
-DEVICE void gemv_store(const struct gemm_params *p, const struct gemv_tile *t, uint32_t first_row, uint32_t m, uint32_t q, float lo,
-                       float hi)
-{
-    const struct gemm_part *part = &p->part[t->part];
-    const uint32_t n = (uint32_t)part->n, col = t->col + q;
-    if (col < n) gemm_store(part, first_row + m, col, gemm_finish(p, part, col, lo, hi));
-    if (!GATED && col + 8 < n) gemm_store(part, first_row + m, col + 8, gemm_finish(p, part, col + 8, hi, 0.0f));
-}
-
-/* The tile's sums of all warps, and of all splits where this block is the last of them. */
-DEVICE void gemv_merge(const struct gemm_params *p, const struct gemv_tile *t, uint32_t tile, uint32_t split, uint32_t group,
-                       uint32_t rows, const float *red, uint32_t *last)
-{
-    const uint32_t counter = group * p->tiles + tile;
-    float *work = (float *)p->work + (size_t)counter * p->splits * SUMS;
-    for (uint32_t u = thread_x(); u < NT * 64; u += THREADS) {
-        const uint32_t at = u / 64 * 128 + u % 64, l = u % 32, m = u / 64 * 8 + l % 4 * 2 + u / 32 % 2;
-        if (m >= rows) continue;
-        float lo = 0, hi = 0;
-        UNROLL for (uint32_t w = 0; w < WARPS; w++) lo += red[w * SUMS + at], hi += red[w * SUMS + at + 64];
-        if (SPLIT) {
-            work[split * SUMS + at] = lo, work[split * SUMS + at + 64] = hi;
-        } else {
-            gemv_store(p, t, group * p->group, m, l / 4, lo, hi);
-        }
-    }
-    if (!SPLIT) return;
-    block_sync();
-    if (thread_x() == 0) {
-        uint32_t *count = (uint32_t *)p->counters + counter;
-        uint32_t before = atom_add_u32(acq_rel, gpu, count, 1);
-        if (before + 1 == p->splits) st_u32(relaxed, gpu, count, 0); /* for the next launch */
-        *last = before + 1 == p->splits;
-    }
-    block_sync();
-    if (!*last) return;
-    for (uint32_t u = thread_x(); u < NT * 64; u += THREADS) {
-        const uint32_t at = u / 64 * 128 + u % 64, l = u % 32, m = u / 64 * 8 + l % 4 * 2 + u / 32 % 2;
-        if (m >= rows) continue;
-        float lo = 0, hi = 0;
-        for (uint32_t s = 0; s < p->splits; s++) lo += work[s * SUMS + at], hi += work[s * SUMS + at + 64];
-        gemv_store(p, t, group * p->group, m, l / 4, lo, hi);
-    }
 }
 
 /* This lane's pieces of x: rows of the group, the warp's steps of the split. */

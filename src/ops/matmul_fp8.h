@@ -1,0 +1,37 @@
+/* Products with weights of F8_E4M3 and scales on CUDA (kernels/params/gemm_fp8.h): plans, weights, op_matmul's launches. */
+#ifndef ROSE_OPS_MATMUL_FP8_H
+#define ROSE_OPS_MATMUL_FP8_H
+
+#include "kernels/params/gemm_fp8.h"
+#include "ops/matmul_plan.h"
+
+/* Which kernel: few rows read weights once (gemv_fp8) or in tiles, activations stay bf16; many rows quantise them and multiply codes,
+ * where there are instructions for it and the caller does not ask for determinism. */
+struct matmul_fp8_shape {
+    struct matmul_shape s; /* tma: x and weights; its tile: 0, or 1 + index into gemm_fp8's tiles, 11: gemm_fp8_wgmma */
+    int scales;            /* FP8_CHANNELS, FP8_BLOCKS */
+    bool can_quantise;     /* x may become e4m3 (FP8_BLOCKS: k is whole blocks) */
+    bool quantised;        /* measured choice: as if there were many rows */
+};
+
+struct matmul_fp8_plan {
+    struct matmul_plan m;
+    bool a8; /* x is e4m3, with scales */
+};
+
+enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *shape, const struct device_info *device, struct matmul_fp8_plan *out, struct rose_error *err);
+/* As matmul_plan_box, of codes in units of two bytes. x_stride in codes. */
+const void *matmul_fp8_box(const struct matmul_fp8_plan *plan, const struct gemm_params *params, int part, int64_t rows, struct layout_tma *out);
+
+/* Bytes on the device, codes [n, k] and behind them the scales; 0: the kernels do not read this shape, or its scales are of other blocks. */
+size_t matmul_fp8_bytes(const struct tensor *source);
+/* Describes a weight at `memory`, as matmul_cuda_weight. */
+struct op_weight matmul_fp8_weight(const struct tensor *source, void *memory);
+/* Its scales as the device has them, floats: matmul_fp8_scales_count of them, at w->scales. */
+size_t matmul_fp8_scales_count(const struct tensor *source);
+void matmul_fp8_scales(const struct tensor *source, float *out);
+
+/* Parts [begin, begin + count) of an op, all of this layout and of one kind of scales. */
+enum rose_status matmul_fp8_record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err);
+
+#endif
