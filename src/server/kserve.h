@@ -67,6 +67,7 @@ struct kserve_call {
     const struct kserve_transport *transport;
     bool streams; /* the transport takes several answers */
     void *user;
+    const struct kserve_tensor *dense; /* of an embedder: what is there already while token weights are computed; NULL */
 };
 
 /* --- kserve_tensor.c --- */

@@ -45,12 +45,14 @@ int kserve_outputs(const struct model *m, struct kserve_io *io, int room)
 {
     static const struct kserve_io text[] = {{"text_output", KSERVE_BYTES, 1, {-1, 0}, false}, {"finish_reason", KSERVE_BYTES, 1, {-1, 0}, false},
                                             {"num_input_tokens", KSERVE_UINT32, 1, {1, 0}, false}, {"num_output_tokens", KSERVE_UINT32, 1, {1, 0}, false}};
-    const struct kserve_io embed = {"embedding", KSERVE_FP32, 1, {m->info.embedding_size, 0}, false};
+    const struct kserve_io embed[] = {{"embedding", KSERVE_FP32, 1, {m->info.embedding_size, 0}, false},
+                                      /* models with a lexical head; a text's tokens, padded with -1 and 0 to the longest of the batch */
+                                      {"sparse_indices", KSERVE_INT32, 1, {-1, 0}, false}, {"sparse_values", KSERVE_FP32, 1, {-1, 0}, false}};
     const struct kserve_io classify = {"probabilities", KSERVE_FP32, 1, {m->info.labels_count, 0}, false};
     const struct kserve_io tokens = {"probabilities", KSERVE_FP32, 2, {-1, m->info.labels_count}, false};
     const struct kserve_io score = {"score", KSERVE_FP32, 1, {1, 0}, false};
     switch (kserve_kind(m)) {
-    case KSERVE_EMBED: return copy(&embed, 1, io, room);
+    case KSERVE_EMBED: return copy(embed, m->info.tasks & ROSE_CAN_SPARSE ? 3 : 1, io, room);
     case KSERVE_CLASSIFY: return copy(m->info.tasks & ROSE_CAN_CLASSIFY ? &classify : &tokens, 1, io, room);
     case KSERVE_SCORE: return copy(&score, 1, io, room);
     default: return copy(text, ROSE_COUNT(text), io, room);
@@ -145,7 +147,7 @@ static bool check(const struct model *m, const struct kserve_request *q, struct 
         if (k == count) return api_error_field(e, NULL, "unexpected inference output '%.*s' for model '%s'", n, w->name.p, m->name);
         for (int j = 0; j < i; j++)
             if (str_eq(q->wanted[j].name, w->name)) return api_error_field(e, NULL, "output '%.*s' is asked for twice", n, w->name.p);
-        if (w->classification && io[k].type != KSERVE_FP32) return api_error_field(e, io[k].name, "output '%s' is of datatype %s and cannot be classified", io[k].name, kserve_type_name(io[k].type));
+        if (w->classification && (io[k].type != KSERVE_FP32 || str_is(w->name, "sparse_values"))) return api_error_field(e, io[k].name, "output '%s' of datatype %s cannot be classified", io[k].name, kserve_type_name(io[k].type));
     }
     return true;
 }
@@ -191,11 +193,80 @@ void kserve_deliver(struct kserve_call *c, struct kserve_tensor *outputs, int co
 
 /* --- texts -------------------------------------------------------------------------------------------------------------------------- */
 
+static bool wants(const struct kserve_request *q, const char *prefix)
+{
+    for (int i = 0; i < q->wanted_count; i++)
+        if (str_starts(q->wanted[i].name, str_of(prefix))) return true;
+    return false;
+}
+
+/* The texts' token weights as two rectangles; behind the embeddings, where these are wanted too. */
+static void sparse_done(struct texts *t)
+{
+    struct kserve_call *c = t->user;
+    struct arena *a = &c->http->arena;
+    struct api_error e;
+    size_t width = 0, n = (size_t)t->count;
+    for (int i = 0; i < t->count; i++) width = ROSE_MAX(width, (size_t)t->results[i].cols);
+    int32_t *ids = ARENA_ARRAY(a, int32_t, n * width + 1);
+    float *values = ARENA_ARRAY(a, float, n * width + 1);
+    if (!ids || !values) {
+        api_error_set(&e, 413, "invalid_request_error", "too_large", NULL, "the answer is too large: send fewer texts");
+        c->transport->fail(c, &e);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < width; k++) {
+            const struct text_result *r = &t->results[i];
+            bool there = r->ids && k < (size_t)r->cols;
+            ids[i * width + k] = there ? r->ids[k] : -1;
+            values[i * width + k] = there ? r->values[k] : 0;
+        }
+    struct kserve_tensor out[3];
+    int count = 0;
+    if (c->dense) out[count++] = *c->dense;
+    out[count++] = (struct kserve_tensor){STR("sparse_indices"), KSERVE_INT32, 2, {t->count, (int64_t)width}, n * width, {(const char *)ids, n * width * 4}};
+    out[count++] = (struct kserve_tensor){STR("sparse_values"), KSERVE_FP32, 2, {t->count, (int64_t)width}, n * width, {(const char *)values, n * width * 4}};
+    kserve_deliver(c, out, count, true);
+}
+
+/* The same texts once more, for their token weights. */
+static void then_sparse(struct texts *t, const struct kserve_tensor *dense)
+{
+    struct kserve_call *c = t->user;
+    struct arena *a = &c->http->arena;
+    struct api_error e;
+    struct kserve_tensor *kept = ARENA_NEW(a, struct kserve_tensor);
+    char *data = kept ? arena_strndup(a, dense->data.p, dense->data.n) : NULL; /* the results go with t */
+    struct texts *more = data ? texts_new(c->http, &c->s->models, c->model, ROSE_TASK_EMBED, t->inputs, t->count) : NULL;
+    if (!more) {
+        api_error_set(&e, 413, "invalid_request_error", "too_large", NULL, "the answer is too large: send fewer texts");
+        c->transport->fail(c, &e);
+        return;
+    }
+    *kept = *dense;
+    kept->data.p = data;
+    c->dense = kept;
+    uint64_t group = more->rose.group;
+    more->rose = t->rose;
+    more->rose.group = group;
+    more->rose.sparse = true;
+    more->field = t->field;
+    more->handler = t->handler;
+    more->user = c;
+    t->http = NULL; /* it is the second one's now */
+    texts_start(more);
+}
+
 static void texts_done(struct texts *t)
 {
     struct kserve_call *c = t->user;
     struct kserve_io io[1];
     struct api_error e;
+    if (t->rose.sparse) {
+        sparse_done(t);
+        return;
+    }
     kserve_outputs(c->model, io, 1);
     const struct text_result *r = &t->results[0];
     struct kserve_tensor out = {.name = str_of(io[0].name), .type = KSERVE_FP32, .rank = 2, .shape = {t->count, r->cols}, .elements = (size_t)t->count * (size_t)r->cols};
@@ -212,7 +283,8 @@ static void texts_done(struct texts *t)
         return;
     }
     out.data = (struct str){(const char *)values, out.elements * 4};
-    kserve_deliver(c, &out, 1, true);
+    if (wants(&c->request, "sparse_")) then_sparse(t, &out);
+    else kserve_deliver(c, &out, 1, true);
 }
 
 static void texts_failed(struct texts *t, const struct api_error *e)
@@ -299,6 +371,7 @@ static bool start_texts(struct kserve_call *c, struct api_error *e)
     struct texts *t = texts_new(c->http, &c->s->models, c->model, kind == KSERVE_EMBED ? ROSE_TASK_EMBED : kind == KSERVE_SCORE ? ROSE_TASK_SCORE : ROSE_TASK_CLASSIFY, in, (int)count);
     if (!t) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
     if (!read_how(q, a, &t->rose, e)) return false;
+    t->rose.sparse = wants(q, "sparse_") && !wants(q, "embedding");
     t->field = ids ? "input_ids" : "text";
     t->handler = &handler;
     t->user = c;

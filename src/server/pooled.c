@@ -177,6 +177,16 @@ void pooled_rerank_either(struct server *s, struct httpd_request *http)
     if (!body || !begin(s, http, tei ? POOLED_TEI_RERANK : POOLED_RERANK, body, &e)) pooled_refuse(http, tei, &e);
 }
 
+void pooled_root(struct server *s, struct httpd_request *http)
+{
+    struct api_error e = {0};
+    const struct json *body = read_body(http, &e);
+    const struct model *m = body ? models_find(&s->models, json_str(json_get(body, "model"), "")) : NULL;
+    unsigned can = m ? m->info.tasks : 0;
+    enum pooled_route route = json_get(body, "query") ? POOLED_TEI_RERANK : can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;
+    if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, true, &e);
+}
+
 /* TEI's /info: of the first model that embeds, ranks or classifies. */
 static void add_labels(const struct rose_model_info *i, struct strbuf *b)
 {

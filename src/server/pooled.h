@@ -47,6 +47,8 @@ static inline bool pooled_is_tei(enum pooled_route r) { return r >= POOLED_TEI_E
 
 void pooled_start(struct server *s, struct httpd_request *http, enum pooled_route route);
 /* /rerank: documents make it Jina's, texts TEI's. */
+/* TEI's POST /: what the model does, embed, rank or classify. */
+void pooled_root(struct server *s, struct httpd_request *http);
 void pooled_rerank_either(struct server *s, struct httpd_request *http);
 void pooled_info(struct server *s, struct httpd_request *http);
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No key needed; the path goes on; errors in Anthropic's form; not logged; KServe's paths and errors; TEI's errors. */
+/* No key needed to GET it; the path goes on; errors in Anthropic's form; not logged; KServe's paths and errors; TEI's errors. */
 enum { OPEN = 1, PREFIX = 2, ANTHROPIC = 4, QUIET = 8, KSERVE = 16, TEI = 32 };
 
 static void chat(struct server *s, struct httpd_request *r) { generation_start(&s->models, r, API_CHAT); }
@@ -25,6 +25,12 @@ POOLED(tei_embed_all, POOLED_TEI_EMBED_ALL)
 POOLED(tei_embed_sparse, POOLED_TEI_EMBED_SPARSE)
 POOLED(tei_predict, POOLED_TEI_PREDICT)
 POOLED(tei_similarity, POOLED_TEI_SIMILARITY)
+
+static void root(struct server *s, struct httpd_request *r)
+{
+    if (!strcmp(r->method, "POST")) pooled_root(s, r);
+    else page_serve(s, r);
+}
 
 static const struct route {
     const char *method, *path;
@@ -64,7 +70,7 @@ static const struct route {
     {"GET", "/v2/health/", OPEN | QUIET | PREFIX | KSERVE, kserve_route},
     {"GET", "/v2/", PREFIX | KSERVE, kserve_route},
     {"GET", "/v2", KSERVE, kserve_route},
-    {"GET", "/", OPEN, page_serve},
+    {"GET, POST", "/", OPEN | TEI, root},
 };
 
 const char *routes_name(int index) { return index < (int)ROSE_COUNT(routes) ? routes[index].path : NULL; }
@@ -133,7 +139,7 @@ void routes_headers(void *server, struct httpd_request *r)
     else if (!(is_post && strstr(methods, "POST")) && !(is_get && strstr(methods, "GET"))) {
         httpd_add_header(r, "Allow", allowed(methods));
         api_error_set(&e, 405, "invalid_request_error", "method_not_allowed", NULL, "%.200s takes %s, not %.40s", r->path, methods, r->method);
-    } else if (s->keys.count && !(route->flags & OPEN) && !has_key(s, r)) {
+    } else if (s->keys.count && !(route->flags & OPEN && is_get) && !has_key(s, r)) {
         httpd_add_header(r, "WWW-Authenticate", "Bearer");
         api_error_set(&e, 401, "authentication_error", "invalid_api_key", NULL, "no valid API key was sent (Authorization: Bearer KEY, or X-Api-Key: KEY)");
     }

@@ -29,18 +29,17 @@ def write_safetensors(path, tensors):
             f.write(t.astype("<f4").tobytes())
 
 
-def classifier(path, labels, seed=1, hidden=32, layers=2):
-    """A random BertForSequenceClassification; one label: a cross-encoder."""
+def bert(path, architecture, head, seed=1, hidden=32, layers=2, **config):
+    """A random BERT with MiniLM's tokenizer. head(matrix) -> the tensors behind it."""
     random = np.random.default_rng(seed)
     os.makedirs(path, exist_ok=True)
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "special_tokens_map.json"):
         shutil.copy(os.path.join(minilm(), name), path)
-    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "vocab_size": 30522, "hidden_size": hidden, "intermediate_size": 4 * hidden,
+    config = {"model_type": "bert", "architectures": [architecture], "vocab_size": 30522, "hidden_size": hidden, "intermediate_size": 4 * hidden,
               "num_hidden_layers": layers, "num_attention_heads": 4, "max_position_embeddings": 128, "type_vocab_size": 2, "hidden_act": "gelu", "layer_norm_eps": 1e-12,
-              "pad_token_id": 0, "id2label": {str(i): x for i, x in enumerate(labels)}, "label2id": {x: i for i, x in enumerate(labels)}}
-    if len(labels) > 1:
-        config["problem_type"] = "single_label_classification"
-    json.dump(config, open(os.path.join(path, "config.json"), "w"))
+              "pad_token_id": 0, **config}
+    with open(os.path.join(path, "config.json"), "w") as f:
+        json.dump(config, f)
 
     def matrix(rows, columns):
         return random.normal(0, 0.5 / np.sqrt(columns), (rows, columns)).astype(np.float32)
@@ -57,9 +56,21 @@ def classifier(path, labels, seed=1, hidden=32, layers=2):
         for name in ("attention.output.LayerNorm", "output.LayerNorm"):
             t[p + name + ".weight"] = np.ones(hidden, np.float32)
             t[p + name + ".bias"] = np.zeros(hidden, np.float32)
-    t["bert.pooler.dense.weight"] = matrix(hidden, hidden) * 4
-    t["bert.pooler.dense.bias"] = np.zeros(hidden, np.float32)
-    t["classifier.weight"] = matrix(len(labels), hidden) * 4
-    t["classifier.bias"] = np.zeros(len(labels), np.float32)
+    t.update(head(matrix))
     write_safetensors(os.path.join(path, "model.safetensors"), t)
     return path
+
+
+def classifier(path, labels, seed=1, hidden=32):
+    """A random BertForSequenceClassification; one label: a cross-encoder."""
+    more = {"id2label": {str(i): x for i, x in enumerate(labels)}, "label2id": {x: i for i, x in enumerate(labels)}}
+    if len(labels) > 1:
+        more["problem_type"] = "single_label_classification"
+    return bert(path, "BertForSequenceClassification", lambda matrix: {
+        "bert.pooler.dense.weight": matrix(hidden, hidden) * 4, "bert.pooler.dense.bias": np.zeros(hidden, np.float32),
+        "classifier.weight": matrix(len(labels), hidden) * 4, "classifier.bias": np.zeros(len(labels), np.float32)}, seed, hidden, **more)
+
+
+def embedder(path, seed=1):
+    """A random BertModel that embeds, by the mean of its rows."""
+    return bert(path, "BertModel", lambda matrix: {}, seed)
