@@ -141,16 +141,34 @@ static bool emit(void *arg, size_t i, struct str out)
 
 /* NumPy's format 1.0: magic, version, length of the header, a Python dict padded so that data begin at byte 128. */
 enum { NPY_HEADER = 128 };
-static bool npy_header(FILE *f, size_t rows, int columns)
+static void npy_header(char head[NPY_HEADER], size_t rows, int columns)
 {
-    char head[NPY_HEADER + 1];
-    memset(head, ' ', sizeof head);
+    memset(head, ' ', NPY_HEADER);
     memcpy(head, "\x93NUMPY\x01\x00", 8);
     head[8] = (char)(NPY_HEADER - 10), head[9] = 0;
     int n = snprintf(head + 10, NPY_HEADER - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%zu, %d), }", rows, columns);
     head[10 + n] = ' ';
     head[NPY_HEADER - 1] = '\n';
+}
+
+static bool npy_put(FILE *f, size_t rows, int columns)
+{
+    char head[NPY_HEADER];
+    npy_header(head, rows, columns);
     return fseek(f, 0, SEEK_SET) == 0 && fwrite(head, 1, NPY_HEADER, f) == NPY_HEADER;
+}
+
+/* Is the file's head one of ours, with as many columns and whatever rows it says (a killed run's are old), or the beginning of one? */
+static bool npy_is_ours(FILE *f, int columns)
+{
+    char there[NPY_HEADER + 1], head[NPY_HEADER];
+    rewind(f);
+    size_t n = fread(there, 1, NPY_HEADER, f), rows = 0;
+    there[n] = '\0';
+    const char *shape = n == NPY_HEADER ? strchr(there + 10, '(') : NULL;
+    if (shape && sscanf(shape, "(%zu,", &rows) != 1) return false;
+    npy_header(head, rows, columns);
+    return !memcmp(there, head, n);
 }
 
 /* How many answers an output file holds already; what is behind the last whole one is cut off. */
@@ -158,13 +176,17 @@ static enum rose_status resume(struct embed *e, struct rose_error *err)
 {
     if (!strcmp(o.format, "jsonl")) return texts_resume(o.output, e->lines.count, &e->out, &e->first, err);
     long head = strcmp(o.format, "npy") ? 0 : NPY_HEADER, whole = head, size;
-    ROSE_TRY(texts_open(o.output, &e->out, err));
+    bool keeps;
+    ROSE_TRY(texts_open(o.output, &e->out, &keeps, err));
+    if (!keeps && head) return status_at(err, ROSE_INVALID, o.output, -1, "--format npy wants a regular file, which %s is not: its head is written last", o.output);
+    if (!keeps) return ROSE_OK;
+    if (head && !npy_is_ours(e->out, e->columns)) return texts_not_answers(o.output, err);
     if (fseek(e->out, 0, SEEK_END) == 0 && (size = ftell(e->out)) > head) {
         e->first = (size_t)(size - head) / ((size_t)e->columns * sizeof(float));
         whole = head + (long)(e->first * (size_t)e->columns * sizeof(float));
     }
     if (e->first > e->lines.count) return texts_foreign(o.output, e->first, e->lines.count, err);
-    if (fflush(e->out) || ftruncate(fileno(e->out), whole) || (head && !npy_header(e->out, e->first, e->columns)) || fseek(e->out, whole, SEEK_SET))
+    if (fflush(e->out) || ftruncate(fileno(e->out), whole) || (head && !npy_put(e->out, e->first, e->columns)) || fseek(e->out, whole, SEEK_SET))
         return status_at(err, ROSE_IO, o.output, -1, "cannot write %s: %s", o.output, strerror(errno));
     return ROSE_OK;
 }
@@ -183,7 +205,7 @@ static enum rose_status run(struct cli_engine *engine, struct embed *e, bool *in
     if (o.output && !strcmp(o.format, "npy")) {
         fseek(e->out, 0, SEEK_END);
         long rows = (ftell(e->out) - NPY_HEADER) / (long)((size_t)e->columns * sizeof(float));
-        bad |= !npy_header(e->out, (size_t)rows, e->columns) || fflush(e->out) != 0;
+        bad |= !npy_put(e->out, (size_t)rows, e->columns) || fflush(e->out) != 0;
     }
     if (s == ROSE_OK && bad) s = status_at(err, ROSE_IO, o.output ? o.output : "", -1, "the output cannot be written: %s", strerror(errno));
     return s;

@@ -1,6 +1,7 @@
 /* rose score: pairs to relevance (of models that only embed: to how alike their embeddings are), documents to a ranking, texts to labels, by what
  * the model is. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -315,7 +316,7 @@ static enum rose_status run(struct score *s, bool *interrupted, struct rose_erro
         job = (struct texts_job){s->engine, 0, s->parts_count, "scoring", s, request_part, answer_part, emit_part, line_of_part};
     }
     enum rose_status status = texts_run(&job, interrupted, err);
-    if (fflush(s->out) && status == ROSE_OK) status = status_at(err, ROSE_IO, o.output ? o.output : "", -1, "the output cannot be written");
+    if (fflush(s->out) && status == ROSE_OK) status = status_at(err, ROSE_IO, o.output ? o.output : "", -1, "the output cannot be written: %s", strerror(errno));
     return status;
 }
 

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WINDOW = 4096 }; /* texts under way */
+/* Bytes of answers that wait for an earlier one before no more texts are submitted (with --tokens one has megabytes); and what a slot may keep. */
+enum { MOST_HELD = 256 << 20, KEPT = 64 << 10 };
 
 static volatile sig_atomic_t interrupts;
 static void on_interrupt(int signal)
@@ -21,7 +24,7 @@ struct run {
     const struct texts_job *job;
     struct strbuf slot[WINDOW]; /* answers that wait for their turn; text i in slot i % WINDOW */
     bool ready[WINDOW];
-    size_t submitted, emitted, under_way;
+    size_t submitted, emitted, under_way, held;
     bool failed; /* nothing more is submitted */
     struct rose_error *err;
     enum rose_status status;
@@ -38,7 +41,7 @@ static size_t line_of(const struct texts_job *j, size_t i) { return (j->line ? j
 static void submit_some(struct run *r)
 {
     const struct texts_job *j = r->job;
-    while (!r->failed && !interrupts && r->submitted < j->count && r->submitted - r->emitted < WINDOW) {
+    while (!r->failed && !interrupts && r->submitted < j->count && r->submitted - r->emitted < WINDOW && (r->held < MOST_HELD || !r->under_way)) {
         struct rose_request request;
         struct rose_error err = {0};
         uint64_t id;
@@ -73,17 +76,20 @@ static void take(struct run *r, const struct rose_event *e)
     enum rose_status s = r->job->answer(r->job->arg, i, e, slot, r->err);
     if (s == ROSE_OK && slot->failed) s = status_set(r->err, ROSE_NO_MEMORY, "out of memory");
     if (s != ROSE_OK) fail(r, s);
-    else r->ready[i % WINDOW] = true;
+    else r->ready[i % WINDOW] = true, r->held += slot->n;
 }
 
 static void emit_ready(struct run *r)
 {
     while (r->emitted < r->submitted && r->ready[r->emitted % WINDOW]) {
+        struct strbuf *slot = &r->slot[r->emitted % WINDOW];
         r->ready[r->emitted % WINDOW] = false;
-        if (!r->job->emit(r->job->arg, r->emitted, strbuf_str(&r->slot[r->emitted % WINDOW]))) {
-            fail(r, status_set(r->err, ROSE_IO, "the output cannot be written"));
+        r->held -= slot->n;
+        if (!r->job->emit(r->job->arg, r->emitted, strbuf_str(slot))) {
+            fail(r, status_set(r->err, ROSE_IO, "the output cannot be written: %s", strerror(errno)));
             return;
         }
+        if (slot->cap > KEPT) strbuf_free(slot);
         r->emitted++;
     }
 }
@@ -140,11 +146,18 @@ void texts_free(struct texts_lines *lines)
     *lines = (struct texts_lines){0};
 }
 
-enum rose_status texts_open(const char *path, FILE **out, struct rose_error *err)
+static enum rose_status cannot_write(const char *path, struct rose_error *err)
 {
-    *out = fopen(path, "r+be");
-    if (!*out && errno == ENOENT) *out = fopen(path, "w+be");
-    return *out ? ROSE_OK : status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
+    return status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
+}
+
+enum rose_status texts_open(const char *path, FILE **out, bool *keeps, struct rose_error *err)
+{
+    struct stat st;
+    bool there = stat(path, &st) == 0;
+    *keeps = !there || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
+    *out = fopen(path, !*keeps ? "wbe" : there ? "r+be" : "w+be");
+    return *out ? ROSE_OK : cannot_write(path, err);
 }
 
 enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err)
@@ -152,16 +165,39 @@ enum rose_status texts_foreign(const char *path, size_t there, size_t most, stru
     return status_at(err, ROSE_INVALID, path, -1, "%s holds %zu answers and the input has %zu lines: it belongs to another input", path, there, most);
 }
 
+enum rose_status texts_not_answers(const char *path, struct rose_error *err)
+{
+    return status_at(err, ROSE_INVALID, path, -1, "%s holds something else than this command's answers and is left as it is: name another file, or delete it", path);
+}
+
+/* Every line begins with its index, also the last one that may be cut in half. *whole: bytes of whole lines. */
+static bool are_answers(FILE *f, size_t *lines, long *whole)
+{
+    char want[32];
+    int n = 0, column = 0;
+    long at = 0;
+    *lines = 0;
+    *whole = 0;
+    for (int c; (c = getc(f)) != EOF; column++) {
+        at++;
+        if (!column) n = snprintf(want, sizeof want, "{\"index\":%zu,", *lines);
+        if (column < n && c != want[column]) return false;
+        if (c != '\n') continue;
+        ++*lines;
+        *whole = at;
+        column = -1;
+    }
+    return !ferror(f);
+}
+
 enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err)
 {
-    long at = 0, whole = 0;
+    long whole;
+    bool keeps;
     *there = 0;
-    ROSE_TRY(texts_open(path, out, err));
-    for (int c; (c = getc(*out)) != EOF;) {
-        at++;
-        if (c == '\n') ++*there, whole = at;
-    }
+    ROSE_TRY(texts_open(path, out, &keeps, err));
+    if (!keeps) return ROSE_OK;
+    if (!are_answers(*out, there, &whole)) return texts_not_answers(path, err);
     if (*there > most) return texts_foreign(path, *there, most, err);
-    if (fflush(*out) || ftruncate(fileno(*out), whole) || fseek(*out, whole, SEEK_SET)) return status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
-    return ROSE_OK;
+    return fflush(*out) || ftruncate(fileno(*out), whole) || fseek(*out, whole, SEEK_SET) ? cannot_write(path, err) : ROSE_OK;
 }

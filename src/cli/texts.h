@@ -33,9 +33,11 @@ enum rose_status texts_read(const char *path, struct texts_lines *out, struct ro
 void texts_free(struct texts_lines *lines);
 
 /* Open path for answers, a line each, behind the whole ones that are there; a line cut in half goes. *there: how many; more than `most` belong to
- * another input, which is an error. */
+ * another input, and a file of anything else is left alone: errors. What keeps nothing, a pipe or a device, is written from the first answer on. */
 enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err);
-enum rose_status texts_open(const char *path, FILE **out, struct rose_error *err); /* to read and write; made when it is not there */
+/* To read and write; made when it is not there. *keeps: false for a pipe or a device, which are only written. */
+enum rose_status texts_open(const char *path, FILE **out, bool *keeps, struct rose_error *err);
 enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err);
+enum rose_status texts_not_answers(const char *path, struct rose_error *err);
 
 #endif

@@ -90,6 +90,37 @@ def formats_and_going_on():
 
 
 @case
+def outputs_that_are_no_answers():
+    """What is there and is not this command's stays as it is; what keeps nothing is written, never read."""
+    two = b"one\ntwo\n"
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "out")
+        head = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 7), }".ljust(117) + b"\n"
+        for form, content in (("jsonl", b"a diary without an end"), ("jsonl", b"a diary\n"), ("jsonl", b'{"index":0,"embedding":[1]}\n{"index":2,'), ("npy", b"short"),
+                              ("npy", b"a diary\n" * 1000), ("npy", head + bytes(28))):
+            with open(out, "wb") as f:
+                f.write(content)
+            fails("embed", MODEL, "-f", form, "-o", out, input=two, says=["left as it is", out])
+            with open(out, "rb") as f:
+                equal(f.read(), content)
+        pairs = os.path.join(folder, "pairs")
+        with open(pairs, "wb") as f:
+            f.write(b"one\ttwo\n")
+        fails("score", MODEL, pairs, "-o", pairs, says="left as it is")  # the input itself
+        with open(pairs, "rb") as f:
+            equal(f.read(), b"one\ttwo\n")
+        fails("embed", MODEL, "-o", folder, input=two, says="directory")
+        pipe = os.path.join(folder, "pipe")
+        os.mkfifo(pipe)
+        reader = subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE)
+        ok("embed", MODEL, "-o", pipe, input=two)
+        equal(len(reader.communicate()[0].splitlines()), 2)
+    ok("embed", MODEL, "-o", "/dev/null", input=two)
+    fails("embed", MODEL, "-o", "/dev/full", input=two, says="No space left")
+    fails("embed", MODEL, "-f", "npy", "-o", "/dev/null", input=two, says="regular file")
+
+
+@case
 def options_of_embeddings():
     short = embed("--dimensions", "64", items=["A text."])[0]["embedding"]
     long = embed(items=["A text."])[0]["embedding"]
