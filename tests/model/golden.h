@@ -224,6 +224,8 @@ static inline float *golden_cook(const struct golden *g, const struct json *r, s
     *count = (size_t)json_int(json_get(r, "count"), 0);
     float *v = malloc(*count * sizeof *v + 1);
     const struct json *given = json_get(r, "values"), *parts = json_get(r, "parts");
+    if (json_get(r, "exponent"))
+        golden_values(g->seed, json_str(json_get(r, "name"), ""), (int)json_int(json_get(r, "exponent"), 0), json_num(json_get(r, "mean"), 0), v, *count);
     for (uint32_t i = 0; given && i < given->count; i++) v[i] = (float)json_num(&given->items[i], 0);
     size_t at = 0, n;
     for (uint32_t i = 0; parts && i < parts->count; i++, at += n) {
@@ -236,6 +238,38 @@ static inline float *golden_cook(const struct golden *g, const struct json *r, s
                        (size_t)json_int(json_get(r, "permute"), 1));
     for (size_t i = 0; i < *count; i++) v[i] += (float)json_num(json_get(r, "add"), 0);
     return v;
+}
+
+/* A matrix of random blocks (make_blocks.py says how their scales are made). */
+static inline void golden_append_blocks(const struct golden *g, const struct json *r, struct strbuf *b)
+{
+    enum dtype dtype = DTYPE_NONE;
+    for (int d = 0; d < DTYPE_COUNT; d++)
+        if (str_is(json_str(json_get(r, "dtype"), ""), dtype_info((enum dtype)d)->name)) dtype = (enum dtype)d;
+    size_t bytes = dtype_row_bytes(dtype, (size_t)json_int(json_get(r, "count"), 0)), block = dtype_info(dtype)->bytes;
+    const struct json *halves = json_get(r, "halves"), *single = json_get(r, "bytes");
+    const uint64_t step = 0x9E3779B97F4A7C15ull, start = golden_fnv(json_str(json_get(r, "name"), ""), 0xCBF29CE484222325ull) + g->seed * step;
+    strbuf_reserve(b, bytes);
+    uint8_t *p = (uint8_t *)b->p + b->n;
+    for (size_t i = 0; i < bytes; i++) {
+        uint64_t z = start + (i / 8 + 1) * step;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
+        z = (z ^ z >> 27) * 0x94D049BB133111EBull;
+        p[i] = (uint8_t)((z ^ z >> 31) >> i % 8 * 8);
+    }
+    for (uint8_t *at = p; at < p + bytes; at += block) {
+        for (uint32_t i = 0; halves && i < halves->count; i++) {
+            uint8_t *h = at + json_int(&halves->items[i].items[0], 0);
+            uint32_t base = (uint32_t)json_int(&halves->items[i].items[1], 0), old = (uint32_t)(h[0] | h[1] << 8);
+            uint32_t v = ((base & 0xffff) + (old & 0x1ff)) | (base >> 16 ? 0 : old & 0x8000);
+            h[0] = (uint8_t)v, h[1] = (uint8_t)(v >> 8);
+        }
+        for (uint32_t i = 0; single && i < single->count; i++) {
+            uint8_t *h = at + json_int(&single->items[i].items[0], 0);
+            *h = (uint8_t)(json_int(&single->items[i].items[1], 0) + (*h & 1));
+        }
+    }
+    b->n += bytes;
 }
 
 /* The GGUF file; false when it is not the one the script made. */
@@ -253,6 +287,11 @@ static inline bool golden_write_gguf(const struct golden *g)
     const struct json *list = json_get(g->gguf, "tensors");
     for (uint32_t i = 0; i < list->count; i++) {
         size_t n;
+        if (json_get(&list->items[i], "halves")) {
+            golden_append_blocks(g, &list->items[i], &b);
+            while (b.n % 32) strbuf_addc(&b, 0);
+            continue;
+        }
         float *v = golden_cook(g, &list->items[i], &n);
         golden_append(&b, golden_dtype(json_str(json_get(&list->items[i], "dtype"), "")), v, n);
         while (b.n % 32) strbuf_addc(&b, 0);

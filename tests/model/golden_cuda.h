@@ -97,11 +97,27 @@ static inline void cuda_golden_file(struct cuda_golden *t, const struct golden *
     }
 }
 
+static inline void cuda_golden_begin(struct cuda_golden *t)
+{
+    t->worst = t->sum = 0;
+    t->rows = t->over = t->decided = t->wrong = 0;
+}
+
+/* What has been seen since then must be within the bounds. */
+static inline void cuda_golden_end(const struct cuda_golden *t, const char *name)
+{
+    printf("  %-16s %4d rows, error %.4f mean %.4f worst, %d above %.2f; %d of %d clear tokens differ\n", name, t->rows, t->rows ? t->sum / t->rows : 0, t->worst, t->over,
+           t->bound, t->wrong, t->decided);
+    bool moe = !!strstr(name, "moe") || !strcmp(name, "mixtral");
+    CHECK(t->rows > 0);
+    CHECK(t->over <= (moe ? t->rows / 12 : 0));
+    CHECK_INT(t->wrong, 0);
+}
+
 static inline void cuda_golden_model(struct cuda_golden *t, const char *name, int ways, int cases)
 {
     struct golden g;
-    t->worst = t->sum = 0;
-    t->rows = t->over = t->decided = t->wrong = 0;
+    cuda_golden_begin(t);
     golden_open(&g, name);
     golden_write_hf(&g);
     cuda_golden_file(t, &g, g.dir, ways, cases);
@@ -109,12 +125,7 @@ static inline void cuda_golden_model(struct cuda_golden *t, const char *name, in
         CHECK(golden_write_gguf(&g));
         cuda_golden_file(t, &g, g.file, CUDA_GOLDEN_WHOLE, cases);
     }
-    printf("  %-16s %4d rows, error %.4f mean %.4f worst, %d above %.2f; %d of %d clear tokens differ\n", name, t->rows, t->rows ? t->sum / t->rows : 0, t->worst, t->over,
-           t->bound, t->wrong, t->decided);
-    bool moe = !!strstr(name, "moe") || !strcmp(name, "mixtral");
-    CHECK(t->rows > 0);
-    CHECK(t->over <= (moe ? t->rows / 12 : 0));
-    CHECK_INT(t->wrong, 0);
+    cuda_golden_end(t, name);
     golden_close(&g);
 }
 
