@@ -11,7 +11,7 @@
 #ifndef ENGINE_REQUESTS
 #define ENGINE_REQUESTS 14
 #define ENGINE_KV DTYPE_F32
-#define ENGINE_WAIT_MS 20000
+#define ENGINE_WAIT_MS 120000
 static void open_device(int threads);
 #endif
 enum { REQUESTS = ENGINE_REQUESTS, VOCABULARY = 160, MOST_TOKENS = 160 };
@@ -124,7 +124,7 @@ static void wait_for(struct engine *e, struct answer *answers, int finals)
 static void check_pages(struct engine *e)
 {
     struct rose_stats s;
-    for (int i = 0; i < 100; i++) { /* the thread may still be tidying up behind the last event */
+    for (int i = 0; i < 6000; i++) { /* the thread may still be tidying up behind the last event */
         engine_stats(e, &s);
         if (s.pages_free + s.pages_cached == s.pages_total && !s.running) return;
         usleep(10000);
@@ -219,23 +219,24 @@ TEST(the_same_alone_and_under_load)
 TEST(the_same_with_few_pages)
 {
     static struct answer want[REQUESTS], got[REQUESTS];
-    uint64_t preemptions, sum = 0;
     alone(base(), want);
     for (int depth = 1; depth <= 2; depth++) {
         struct engine_options o = {.context = 190, .max_sequences = 8, .step_tokens = 40, .depth = depth, .kv = ENGINE_KV, .deterministic = true};
         size_t token = op_cache_token_bytes(ENGINE_KV, &model->config.heads) * (size_t)model->config.group_layers;
         o.kv_bytes = token * ENGINE_PAGE_TOKENS * (size_t)model->config.groups_count * 8;
-        together(o, got, &preemptions);
-        same(got, want, depth == 1 ? "few pages" : "few pages, one step late");
-        sum += preemptions;
+        /* Without preemption this tests nothing: the engine may have been faster than the requests came. Then again. */
+        uint64_t preemptions = 0;
+        for (int round = 0; round < 50 && !preemptions; round++) {
+            together(o, got, &preemptions);
+            same(got, want, depth == 1 ? "few pages" : "few pages, one step late");
+        }
+        CHECK(preemptions > 0);
     }
-    CHECK(sum > 0); /* else this test tests nothing */
 }
 
 TEST(the_same_on_any_number_of_threads)
 {
     static struct answer want[REQUESTS], got[REQUESTS];
-    uint64_t preemptions;
     struct engine_options o = base();
     o.deterministic = false;
     alone(o, want);
@@ -245,7 +246,6 @@ TEST(the_same_on_any_number_of_threads)
         alone(o, got);
         same(got, want, "threads");
     }
-    (void)preemptions;
 }
 
 #endif

@@ -187,24 +187,30 @@ TEST(cancels_and_deadlines)
     struct rose_error err = {0};
     struct rose_event e;
     uint64_t ids[N];
-    int ends[N] = {0}, kinds[8] = {0};
+    int cancelled = 0, late = 0;
     open_bert(1, (struct pool_options){.step_tokens = 128});
-    for (uint64_t i = 0; i < N; i++) CHECK_OK(submit(90, i, 0, 0, i % 3 == 1 ? 1 : 0, &ids[i], &err), err);
-    for (uint64_t i = N; i-- > 0;)
-        if (i % 3 == 0) pool_cancel(run.pool, ids[i]);
-    pool_cancel(run.pool, 123456789);
-    for (int i = 0; i < N; i++) {
-        CHECK_INT(events_read(&run.pool->events, &e, 1, 20000), 1);
-        ends[e.user]++;
-        kinds[e.finish]++;
-        CHECK(e.finish == ROSE_FINISH_STOP ? e.rows == 1 && e.cols == 48 : !e.values);
-        if (e.finish == ROSE_FINISH_CANCELLED) CHECK_INT(e.user % 3, 0);
-        if (e.finish == ROSE_FINISH_DEADLINE) CHECK_INT(e.user % 3, 1);
+    /* The pool may have been faster than all cancels, or than all deadlines: then again. */
+    for (int round = 0; round < 50 && !(cancelled && late); round++) {
+        int ends[N] = {0}, kinds[8] = {0};
+        for (uint64_t i = 0; i < N; i++) CHECK_OK(submit(90, i, 0, 0, i % 3 == 1 ? 1 : 0, &ids[i], &err), err);
+        for (uint64_t i = N; i-- > 0;)
+            if (i % 3 == 0) pool_cancel(run.pool, ids[i]);
+        pool_cancel(run.pool, 123456789);
+        for (int i = 0; i < N; i++) {
+            CHECK_INT(events_read(&run.pool->events, &e, 1, 120000), 1);
+            ends[e.user]++;
+            kinds[e.finish]++;
+            CHECK(e.finish == ROSE_FINISH_STOP ? e.rows == 1 && e.cols == 48 : !e.values);
+            if (e.finish == ROSE_FINISH_CANCELLED) CHECK_INT(e.user % 3, 0);
+            if (e.finish == ROSE_FINISH_DEADLINE) CHECK_INT(e.user % 3, 1);
+        }
+        for (int i = 0; i < N; i++) CHECK_INT(ends[i], 1);
+        CHECK(kinds[ROSE_FINISH_STOP] >= N / 3);
+        CHECK_INT(kinds[ROSE_FINISH_ERROR], 0);
+        CHECK_INT(events_read(&run.pool->events, &e, 1, 20), 0);
+        cancelled += kinds[ROSE_FINISH_CANCELLED], late += kinds[ROSE_FINISH_DEADLINE];
     }
-    for (int i = 0; i < N; i++) CHECK_INT(ends[i], 1);
-    CHECK(kinds[ROSE_FINISH_CANCELLED] > 0 && kinds[ROSE_FINISH_DEADLINE] > 0 && kinds[ROSE_FINISH_STOP] >= N / 3);
-    CHECK_INT(kinds[ROSE_FINISH_ERROR], 0);
-    CHECK_INT(events_read(&run.pool->events, &e, 1, 20), 0);
+    CHECK(cancelled > 0 && late > 0);
     close_bert();
 }
 
@@ -236,7 +242,7 @@ TEST(many_threads_submit)
     open_bert(2, (struct pool_options){0});
     for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, submit_many, &from[i]);
     for (size_t got = 0; got < 800;) {
-        size_t n = events_read(&run.pool->events, e, 32, 20000);
+        size_t n = events_read(&run.pool->events, e, 32, 120000);
         CHECK(n > 0);
         if (!n) break;
         got += n;
