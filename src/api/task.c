@@ -47,7 +47,7 @@ void task_info(const struct rose_engine *e, struct rose_model_info *i)
     i->hidden = c->hidden;
     i->kv_type = "none";
     i->weights_bytes = e->model->memory_bytes;
-    i->work_bytes = p->program->memory_bytes + p->inputs_bytes + p->hidden_bytes + p->pooled_bytes + p->token_bytes;
+    i->work_bytes = pool_memory_bytes(p);
     i->max_sequences = p->options.max_sequences;
     i->step_tokens = p->options.step_tokens;
     if (h->task == MODEL_EMBED) {

@@ -8,7 +8,7 @@
 #include "engine/histogram.h"
 #include "engine/pool_request.h"
 
-enum { EVENT_RING_BYTES = 8 << 20, DEFAULT_WAITING = 1 << 16, DEFAULT_STEP = 1024, DEFAULT_SEQUENCES = 256, LONGEST = 32768 };
+enum { EVENT_RING_BYTES = 8 << 20, DEFAULT_WAITING = 1 << 16, DEFAULT_STEP = 1024, DEFAULT_SEQUENCES = 256, CUDA_STEP = 8192, CUDA_SEQUENCES = 1024, LONGEST = 32768 };
 
 /* --- the way in ---------------------------------------------------------------------------------------------------------------- */
 
@@ -207,7 +207,7 @@ static void *thread_main(void *arg)
 
 /* --- open and close ---------------------------------------------------------------------------------------------------------------- */
 
-static enum rose_status complete(const struct model_config *c, struct pool_options *o, struct rose_error *err)
+static enum rose_status complete(const struct model_config *c, bool cuda, struct pool_options *o, struct rose_error *err)
 {
     if (o->context < 0 || o->max_waiting < 0 || o->step_tokens < 0 || o->step_tokens > 1 << 20 || o->max_sequences < 0 || o->max_sequences > 4096)
         return status_set(err, ROSE_INVALID, "an engine limit is out of range: context %d, texts of a batch %d (at most 4096), tokens of a batch %d (at most %d)", o->context,
@@ -217,15 +217,15 @@ static enum rose_status complete(const struct model_config *c, struct pool_optio
         return status_set(err, ROSE_LIMIT, "a context of %d tokens is more than the %d that the model has positions for", o->context, c->context);
     if (!o->context) o->context = ROSE_MIN(most, LONGEST);
     if (!o->max_waiting) o->max_waiting = DEFAULT_WAITING;
-    if (!o->step_tokens) o->step_tokens = DEFAULT_STEP;
-    if (!o->max_sequences) o->max_sequences = DEFAULT_SEQUENCES;
+    if (!o->step_tokens) o->step_tokens = cuda ? CUDA_STEP : DEFAULT_STEP;
+    if (!o->max_sequences) o->max_sequences = cuda ? CUDA_SEQUENCES : DEFAULT_SEQUENCES;
     return ROSE_OK;
 }
 
 static enum rose_status start(struct pool *p, struct pool_options *options, struct rose_error *err)
 {
     if (!p->model->config.own_rows) return status_set(err, ROSE_UNSUPPORTED, "this model generates text: it neither embeds, classifies nor scores");
-    ROSE_TRY(complete(&p->model->config, options, err));
+    ROSE_TRY(complete(&p->model->config, p->device->info.kind == DEVICE_CUDA, options, err));
     p->options = *options;
     ROSE_TRY(pool_step_open(p, err));
     ROSE_TRY(events_open(&p->events, EVENT_RING_BYTES, err));

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "engine/events.h"
+#include "engine/pool_memory.h"
 #include "engine/pool_queue.h"
 #include "model/model.h"
 
@@ -27,19 +28,7 @@ struct pool {
     struct pool_options options;
     struct model *model;
     struct device *device;
-    struct program *program;
-    /* one block of inputs, and the outputs; on the CPU the host's pointers are the device's */
-    int32_t max_rows;
-    void *inputs, *staging;
-    size_t inputs_bytes;
-    struct pool_inputs {
-        int32_t *tokens, *positions, *row_seq, *types; /* [max_rows] */
-        int32_t *seq_rows, *seq_length, *kind, *skip;  /* [max_sequences (+ 1)] */
-        float *inv_freq;                               /* [max_sequences, rotary_dim / 2], frequencies that follow the length */
-    } host;
-    float *hidden, *pooled, *token_values;             /* device */
-    float *hidden_host, *pooled_host, *token_host;     /* the same on the CPU */
-    size_t hidden_bytes, pooled_bytes, token_bytes;
+    struct pool_memory memory; /* programs, inputs, outputs */
     float *scratch;      /* an answer under way: the longest there is */
     int32_t *scratch_ids;
     struct pool_request **batch; /* [max_sequences] */
@@ -88,7 +77,7 @@ void pool_drain(struct pool *pool);
 /* --- between its files ----------------------------------------------------------------------------------------------------- */
 
 double engine_now(void); /* monotonic seconds (engine.c) */
-/* pool_step.c: memory and program; one batch from the queue. */
+/* pool_step.c: one batch from the queue. */
 enum rose_status pool_step_open(struct pool *pool, struct rose_error *err);
 void pool_step_close(struct pool *pool);
 void pool_step_run(struct pool *pool);

@@ -7,91 +7,20 @@
 #include "engine/histogram.h"
 #include "engine/pool_request.h"
 
-/* --- memory and program ---------------------------------------------------------------------------------------------------------- */
-
-static size_t carve(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += size_round_up(bytes, 64);
-    return here;
-}
-
-struct layout {
-    size_t tokens, positions, row_seq, types, seq_rows, seq_length, kind, skip, inv_freq, bytes;
-    size_t rows_bytes, seqs_bytes, freq_bytes;
-};
-
-static struct layout layout_of(const struct pool *p)
-{
-    const struct model_config *c = &p->model->config;
-    size_t rows = (size_t)p->max_rows * 4, seqs = ((size_t)p->options.max_sequences + 1) * 4, at = 0;
-    size_t freq = rope_by_length(&c->ropes[0]) ? seqs * (size_t)c->ropes[0].rotary_dim / 2 : 0;
-    struct layout l = {.rows_bytes = rows, .seqs_bytes = seqs, .freq_bytes = freq};
-    l.tokens = carve(&at, rows), l.positions = carve(&at, rows), l.row_seq = carve(&at, rows), l.types = carve(&at, rows);
-    l.seq_rows = carve(&at, seqs), l.seq_length = carve(&at, seqs), l.kind = carve(&at, seqs), l.skip = carve(&at, seqs);
-    l.inv_freq = carve(&at, freq);
-    l.bytes = at;
-    return l;
-}
-
-static enum rose_status record(struct pool *p, const struct layout *l, struct rose_error *err)
-{
-    const struct model_config *c = &p->model->config;
-    ROSE_TRY(program_open(p->device, &p->program, err));
-    struct program *g = p->program;
-    char *in = p->inputs;
-    struct forward f = {.deterministic = p->options.deterministic};
-    f.step = (struct op_step){.max_rows = p->max_rows, .max_seqs = p->options.max_sequences, .max_samples = p->options.max_sequences};
-    f.step.tokens = program_external(g, "tokens", in + l->tokens, l->rows_bytes);
-    f.step.positions = program_external(g, "positions", in + l->positions, l->rows_bytes);
-    f.step.row_seq = program_external(g, "row_seq", in + l->row_seq, l->rows_bytes);
-    f.step.seq_rows = program_external(g, "seq_rows", in + l->seq_rows, l->seqs_bytes);
-    f.step.seq_length = program_external(g, "seq_length", in + l->seq_length, l->seqs_bytes);
-    if (l->freq_bytes) f.step.seq_inv_freq = program_external(g, "seq_inv_freq", in + l->inv_freq, l->freq_bytes);
-    f.types = program_external(g, "types", in + l->types, l->rows_bytes);
-    f.pool_kind = program_external(g, "pool_kind", in + l->kind, l->seqs_bytes);
-    f.pool_skip = program_external(g, "pool_skip", in + l->skip, l->seqs_bytes);
-    f.hidden = program_external(g, "hidden", p->hidden, p->hidden_bytes);
-    if (forward_pooled_cols(c)) f.pooled = program_external(g, "pooled", p->pooled, p->pooled_bytes);
-    if (forward_token_cols(c)) f.token_values = program_external(g, "token values", p->token_values, p->token_bytes);
-    ROSE_TRY(forward_record(p->model, g, &f, err));
-    return program_finish(g, NULL, 0, err);
-}
-
-static void *take(struct pool *p, size_t bytes, struct rose_error *err) { return device_alloc(p->device, bytes, DEVICE_MEMORY_LOCAL, err); }
-
 enum rose_status pool_step_open(struct pool *p, struct rose_error *err)
 {
     const struct model_config *c = &p->model->config;
-    if (p->device->info.kind != DEVICE_CPU) return status_set(err, ROSE_UNSUPPORTED, "models that embed, classify or score do not run on CUDA devices yet: use --device cpu");
-    p->max_rows = ROSE_MAX(p->options.step_tokens, p->options.context);
-    struct layout l = layout_of(p);
-    p->inputs_bytes = l.bytes;
-    p->hidden_bytes = (size_t)p->max_rows * (size_t)c->hidden * 4;
-    p->pooled_bytes = (size_t)p->options.max_sequences * (size_t)ROSE_MAX(forward_pooled_cols(c), 1) * 4;
-    p->token_bytes = (size_t)p->max_rows * (size_t)ROSE_MAX(forward_token_cols(c), 1) * 4;
-    if (!(p->inputs = take(p, p->inputs_bytes, err)) || !(p->hidden = take(p, p->hidden_bytes, err)) || !(p->pooled = take(p, p->pooled_bytes, err)) ||
-        !(p->token_values = take(p, p->token_bytes, err)))
-        return ROSE_NO_MEMORY;
-    char *in = p->inputs;
-    p->host = (struct pool_inputs){(void *)(in + l.tokens), (void *)(in + l.positions), (void *)(in + l.row_seq), (void *)(in + l.types), (void *)(in + l.seq_rows),
-                                   (void *)(in + l.seq_length), (void *)(in + l.kind), (void *)(in + l.skip), l.freq_bytes ? (void *)(in + l.inv_freq) : NULL};
-    p->hidden_host = p->hidden, p->pooled_host = p->pooled, p->token_host = p->token_values;
     size_t widest = ROSE_MAX((size_t)p->options.context * (size_t)ROSE_MAX(forward_token_cols(c), 1), (size_t)ROSE_MAX(forward_pooled_cols(c), 1));
     p->scratch = malloc(widest * sizeof *p->scratch);
     p->scratch_ids = malloc((size_t)p->options.context * sizeof *p->scratch_ids);
     p->batch = calloc((size_t)p->options.max_sequences, sizeof *p->batch);
     if (!p->scratch || !p->scratch_ids || !p->batch) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    return record(p, &l, err);
+    return pool_memory_open(p, err);
 }
 
 void pool_step_close(struct pool *p)
 {
-    program_close(p->program);
-    device_free(p->device, p->inputs, p->inputs_bytes, DEVICE_MEMORY_LOCAL);
-    device_free(p->device, p->hidden, p->hidden_bytes, DEVICE_MEMORY_LOCAL);
-    device_free(p->device, p->pooled, p->pooled_bytes, DEVICE_MEMORY_LOCAL);
-    device_free(p->device, p->token_values, p->token_bytes, DEVICE_MEMORY_LOCAL);
+    pool_memory_close(p);
     free(p->scratch);
     free(p->scratch_ids);
     free(p->batch);
@@ -116,10 +45,9 @@ static void choose(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void fill(struct pool *p)
+static void fill(struct pool *p, struct pool_inputs *in)
 {
     const struct model_config *c = &p->model->config;
-    struct pool_inputs *in = &p->host;
     int32_t row = 0;
     for (int32_t s = 0; s < p->batch_count; s++) {
         const struct pool_request *r = p->batch[s];
@@ -194,22 +122,38 @@ static void sparse_answer(struct pool *p, const struct pool_request *r, const fl
     e->values = p->scratch, e->rows = 1, e->cols = out, e->value_ids = p->scratch_ids, e->value_ids_count = out;
 }
 
+static void fail(struct pool *p, const struct rose_error *err)
+{
+    pthread_mutex_lock(&p->lock);
+    p->failed = true;
+    p->failure = *err;
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void embed_answer(struct pool *p, const struct pool_request *r, int32_t s, int32_t row, struct rose_event *e)
 {
     const struct model_config *c = &p->model->config;
     const struct pool_wish *w = &r->wish;
     int32_t cols = w->per_token ? c->hidden : c->head.embedding, keep = w->dimensions ? ROSE_MIN(w->dimensions, cols) : cols;
     if (w->sparse) {
-        sparse_answer(p, r, p->token_host + row, e);
+        sparse_answer(p, r, p->memory.token_host + row, e);
         return;
     }
     if (!w->per_token) {
-        float *v = p->pooled_host + (size_t)s * (size_t)cols;
+        float *v = p->memory.pooled_host + (size_t)s * (size_t)cols;
         if (w->normalize) normalize(v, keep);
         e->values = v, e->rows = 1, e->cols = keep;
         return;
     }
-    float *v = p->hidden_host + (size_t)row * (size_t)cols; /* rows move together where dimensions are cut */
+    float *v;
+    struct rose_error err = {0};
+    enum rose_status status = pool_memory_hidden(p, row, r->count, &v, &err);
+    if (status != ROSE_OK) {
+        fail(p, &err);
+        *e = (struct rose_event){.finish = ROSE_FINISH_ERROR, .status = ROSE_DEVICE, .message = p->failure.message};
+        return;
+    }
+    /* rows move together where dimensions are cut */
     for (int32_t i = 0; i < r->count; i++) {
         float *to = v + (size_t)i * (size_t)keep;
         memmove(to, v + (size_t)i * (size_t)cols, (size_t)keep * sizeof *v);
@@ -226,11 +170,12 @@ static void answer(struct pool *p, struct pool_request *r, int32_t s, int32_t ro
     if (c->head.task == MODEL_EMBED) {
         embed_answer(p, r, s, row, &e);
     } else if (c->head.task == MODEL_CLASSIFY_TOKENS) {
-        float *v = p->token_host + (size_t)row * (size_t)c->head.labels;
+        float *v = p->memory.token_host + (size_t)row * (size_t)c->head.labels;
         for (int32_t i = 0; i < r->count; i++) activate(r->wish.activation, v + (size_t)i * (size_t)c->head.labels, c->head.labels);
         e.values = v, e.rows = r->count, e.cols = c->head.labels, e.value_ids = r->tokens, e.value_ids_count = r->count;
     } else {
-        float *v = p->pooled_host + (size_t)s * (size_t)cols;
+        float *v = p->memory.pooled_host + (size_t)s * (size_t)cols;
+        for (int32_t i = 0; c->head.task == MODEL_YES_NO && c->logits_softcap > 0 && i < cols; i++) v[i] = c->logits_softcap * tanhf(v[i] / c->logits_softcap);
         if (c->head.task == MODEL_YES_NO && cols == 2) v[0] -= v[1], cols = 1; /* the log odds of yes */
         activate(r->wish.activation, v, cols);
         e.values = v, e.rows = 1, e.cols = cols;
@@ -261,27 +206,27 @@ static void count_step(struct pool *p, double seconds)
     pthread_mutex_unlock(&p->counters_lock);
 }
 
+/* Does anybody want what every token got? */
+static bool wants_tokens(const struct pool *p)
+{
+    if (p->model->config.head.task == MODEL_CLASSIFY_TOKENS) return true;
+    for (int32_t i = 0; i < p->batch_count; i++)
+        if (p->batch[i]->wish.sparse) return true;
+    return false;
+}
+
 void pool_step_run(struct pool *p)
 {
     struct rose_error err = {0};
-    struct device_event done = {0};
     double begun = engine_now();
     choose(p);
-    fill(p);
-    struct extents extents = {{1, p->batch_rows, p->batch_count, p->batch_count}};
+    struct pool_bucket *b = pool_memory_bucket(p, p->batch_rows, p->batch_count);
+    fill(p, &b->host);
     guard_enter();
-    enum rose_status s = device_submit(p->device, p->program, &extents, &err);
-    if (s == ROSE_OK) s = device_record(p->device, &done, &err);
-    if (s == ROSE_OK) s = device_wait(p->device, &done, &err);
+    enum rose_status s = pool_memory_run(p, b, p->batch_rows, p->batch_count, wants_tokens(p), &err);
     guard_leave();
-    if (s != ROSE_OK) {
-        pthread_mutex_lock(&p->lock);
-        p->failed = true;
-        p->failure = err;
-        pthread_mutex_unlock(&p->lock);
-    } else {
-        count_step(p, engine_now() - begun);
-    }
+    if (s != ROSE_OK) fail(p, &err);
+    else count_step(p, engine_now() - begun);
     for (int32_t i = 0, row = 0; i < p->batch_count; i++) {
         struct pool_request *r = p->batch[i];
         int32_t count = r->count;

@@ -3,7 +3,7 @@
  *     h = final norm(h)                                       [T, hidden], kept for answers of a row a token
  *     embed:     pooled = dense(... dense(pool(h)))           [S, embedding]
  *     classify:  pooled = W (norm)(activation(dense(pool(h)))) + b   [S, labels]
- *     yes or no: pooled = output[yes, no] pool(h)             [S, 2]
+ *     yes or no: pooled = output[yes, no] pool(h)             [S, 2], before a soft cap
  *     tokens:    token_values = W h + b                       [T, labels]
  */
 #include "model/forward.h"
@@ -89,9 +89,7 @@ static enum rose_status answers(struct recorder *r, struct op_value x)
     struct op_value out = out_value(r->forward->pooled, EXTENT_SEQS, cols);
     struct op_matmul m = {.name = "answers", .layer = -1, .x = x, .parts_count = cols, .alpha = r->config->logits_scale, .deterministic = r->forward->deterministic};
     for (int32_t i = 0; i < cols; i++) m.parts[i] = (struct op_matmul_part){&r->model->answer[i], NULL, op_slice(out, i, 1)};
-    ROSE_TRY(op_matmul(r->program, &m, r->err));
-    float cap = r->config->logits_softcap;
-    return cap > 0 ? op_softcap(r->program, &(struct op_softcap){.x = out, .y = out, .scale = 1, .cap = cap}, r->err) : ROSE_OK;
+    return op_matmul(r->program, &m, r->err);
 }
 
 enum rose_status forward_head(struct recorder *r)

@@ -114,8 +114,10 @@ enum rose_status head_load_relative(struct loader *l)
     size_t stride = OP_RELATIVE_STRIDE((size_t)reach);
     float *table = ARENA_ARRAY(&m->arena, float, stride * (size_t)heads), *row = ARENA_ARRAY(&m->arena, float, (size_t)heads);
     if (!table || !row) return loader_no_memory(l);
-    for (int32_t d = -reach; d <= reach; d++) {
-        op_weight_row(&m->top->weight[SLOT_RELATIVE], bucket_of(d, MPNET_BUCKETS), row); /* whatever the table has */
+    const struct tensor *t = &l->relative;
+    size_t row_bytes = dtype_row_bytes(t->dtype, (size_t)heads);
+    for (int32_t d = -reach; t->data && d <= reach; d++) {
+        dtype_decode(t->dtype, (const char *)t->data + (size_t)bucket_of(d, MPNET_BUCKETS) * row_bytes, row, (size_t)heads);
         for (int32_t h = 0; h < heads; h++) table[(size_t)h * stride + (size_t)(reach + d)] = row[h];
     }
     m->relative = table;

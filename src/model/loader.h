@@ -26,6 +26,7 @@ struct loader {
     bool check; /* only bind: nothing is packed */
     uint64_t seed;
     struct head_wish wish;
+    struct tensor relative; /* the table of SLOT_RELATIVE, which no product reads: head_load_relative spreads it */
     struct rose_error *err;
     /* matrices in the order they will be packed */
     struct loader_item *items;

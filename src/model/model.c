@@ -76,6 +76,11 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
         ROSE_TRY(loader_add(l, loader_rows(t, 0, c->intermediate), &layer->weight[SLOT_GATE], l->m->weights, NULL));
         return loader_add(l, loader_rows(t, c->intermediate, c->intermediate), &layer->weight[SLOT_UP], l->m->weights, file);
     }
+    if (slot == SLOT_RELATIVE) {
+        l->relative = *t;
+        l->m->parameters += tensor_count(t);
+        return ROSE_OK;
+    }
     return loader_add(l, *t, &layer->weight[slot], l->m->weights, file);
 }
 
@@ -182,7 +187,7 @@ static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, e
     name_slot(l, pattern, index, name, sizeof name);
     int64_t out = arch_dim(c, row->out), in = arch_dim(c, row->in);
     bool optional = row->need == NEED_OPTIONAL || row->need == NEED_HEAD_OUT_OPTIONAL || row->need == NEED_HEAD_DENSE_OPTIONAL;
-    int flags = optional ? BIND_OPTIONAL : BIND_ANY;
+    int flags = (optional ? BIND_OPTIONAL : BIND_ANY) | (slot == SLOT_RELATIVE ? BIND_PLAIN : BIND_ANY);
     struct tensor t;
     if (row->in == DIM_NONE) {
         if (!want(l, name, 1, &out, flags | BIND_PLAIN, &t)) return ROSE_OK;

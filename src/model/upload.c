@@ -199,12 +199,30 @@ static void move(struct vectors *v, const float **pointer, int64_t n)
     v->at += size_round_up((size_t)n * 4, 256);
 }
 
+/* Parts of fused vectors have slots of their own, which an architecture may not name. */
+static int64_t size_of(const struct model_config *c, int s)
+{
+    const struct slot_row *row = arch_slot(c->arch, (enum slot)s);
+    if (row) return arch_dim(c, row->out);
+    if (s == SLOT_Q_BIAS) return arch_dim(c, DIM_Q);
+    if (s == SLOT_K_BIAS || s == SLOT_V_BIAS) return arch_dim(c, DIM_KV);
+    return s == SLOT_GATE_BIAS || s == SLOT_UP_BIAS ? c->intermediate : 0;
+}
+
 static void move_slots(struct vectors *v, struct model_layer *layer, int begin, int end)
 {
-    for (int s = begin; s < end; s++) {
-        const struct slot_row *row = arch_slot(v->model->config.arch, (enum slot)s);
-        if (row && layer->vector[s]) move(v, &layer->vector[s], arch_dim(&v->model->config, row->out));
-    }
+    for (int s = begin; s < end; s++)
+        if (layer->vector[s]) move(v, &layer->vector[s], size_of(&v->model->config, s));
+}
+
+/* What stands on the rows (head.h), and the relative bias of attention. */
+static void move_heads(struct vectors *v)
+{
+    struct model *m = v->model;
+    struct model_head *h = &m->config.head;
+    for (int32_t i = 0; i < h->dense_count; i++) move(v, &h->dense[i].bias, h->dense[i].out);
+    move(v, &m->sparse_bias, 1);
+    move(v, &m->relative, (int64_t)m->config.heads.heads * OP_RELATIVE_STRIDE((int64_t)m->config.context));
 }
 
 static void move_all(struct vectors *v, struct model_layer *top)
@@ -212,6 +230,8 @@ static void move_all(struct vectors *v, struct model_layer *top)
     struct model *m = v->model;
     v->at = 0;
     move_slots(v, top, SLOT_FINAL_NORM, SLOT_FINAL_NORM + 1);
+    move_slots(v, top, SLOT_EMBED_NORM, SLOT_ATTN_NORM); /* the frequencies' factors between them stay the host's */
+    move_heads(v);
     for (int i = 0; i < m->config.layers; i++) move_slots(v, &m->layers[i], SLOT_ATTN_NORM, SLOT_COUNT);
     for (int i = 0; i < m->config.ropes_count; i++) move(v, &m->inv_freq[i], m->config.ropes[i].rotary_dim / 2);
 }

@@ -72,7 +72,7 @@ static void check_path(const struct golden *g, const char *path, int threads, en
     uint64_t id;
     CHECK_OK(pool_run_open(&r, path, threads, &o, &err), err);
     exact_products_begin();
-    if (r.pool && mode == DEFAULT_EXACT) exact_products(r.pool->program);
+    if (r.pool && mode == DEFAULT_EXACT) exact_products(r.pool->memory.bucket[0].program);
     for (uint32_t i = 0; r.pool && i < g->cases->count; i++) {
         const struct json *k = &g->cases->items[i];
         CHECK_OK(pool_golden_submit(r.pool, k, k, i, &id, &err), err);

@@ -3,6 +3,7 @@
 normalising are sentence-transformers' own modules.
 
     python tests/golden/make_embed.py [NAME...]         writes tests/golden/models/NAME.json, .logits and .gguf-head
+    python tests/golden/make_embed.py --bf16            prints tests/engine/pool_golden_bf16.h: how far transformers itself is off in bfloat16
 
 As make_models.py, whose generator of weights this uses. A model's JSON holds
     config, tensors, seed   as there; tensors of shard s > 0 lie in dense[s - 1].folder
@@ -224,9 +225,54 @@ def make(name, spec):
     print(f"{name}: {len(tensors)} tensors, {len(cases)} cases, {len(flips)} flips, {data.nbytes} bytes, std {data.std():.2f}")
 
 
+def raw(spec, model, tokens, types):
+    return np.atleast_2d(forward(spec, model, tokens, types) if next(model.parameters()).dtype == torch.float32 else forward(spec, FloatAnswers(model), tokens, types))
+
+
+class FloatAnswers:
+    """A model whose outputs are turned into float32."""
+
+    def __init__(self, model):
+        self.model, self.forward = model, model.forward
+
+    def __call__(self, **kwargs):
+        out = self.model(**kwargs)
+        for key in ("logits", "last_hidden_state"):
+            if key in out:
+                out[key] = out[key].float()
+        return out
+
+
+def rounded(name, spec):
+    """Hidden rows (1 - cosine) or logits (over their root mean square or 1) of bfloat16 against float32: the worst, and the mean (root mean square)
+    of the text where that is largest."""
+    seed = fnv1a64(name.encode()) & 0xFFFF
+    tensors, rng, worst, mean = tensor_list(spec), np.random.default_rng(seed), 0, 0
+    model = load(spec, spec.get("reference", spec["config"]), seed, tensors)
+    half = copy.deepcopy(model).to(torch.bfloat16)
+    for n in spec.get("lengths", [1, 6, 37, 90]):
+        tokens = [int(t) for t in rng.integers(3, spec["config"]["vocab_size"], n)]
+        types = [int(i >= n // 2) for i in range(n)] if spec.get("typed") else None
+        a, b = raw(spec, model, tokens, types).astype(np.float64), raw(spec, half, tokens, types).astype(np.float64)
+        if spec["cls"] == "AutoModel":
+            error = 1 - (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+            worst, mean = max(worst, error.max()), max(mean, error.mean())
+        else:
+            error = np.abs(a - b) / max(1, np.sqrt((a * a).mean()))
+            worst, mean = max(worst, error.max()), max(mean, np.sqrt((error * error).mean()))
+    print(f'    {{"{name}", {worst:.2g}, {mean:.2g}}},')
+
+
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if sys.argv[1:] == ["--bf16"]:
+        print("/* Printed by tests/golden/make_embed.py --bf16: how far transformers in bfloat16 is off from float32 on the golden models, worst and mean. */")
+        print("static const struct { const char *name; double worst, mean; } pool_golden_bf16[] = {")
+        for name, spec in MODELS.items():
+            rounded(name, spec)
+        print("};")
+        sys.exit()
     for name, spec in MODELS.items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             make(name, spec)
