@@ -21,7 +21,7 @@
 #include "kernels/cpu/isa.h"
 #include "ops/matmul.h"
 
-enum { WIDTH = 576, KV = 192, FFN = 1536, VOCABULARY = 49152, MAX_LAYERS = 64 };
+enum { WIDTH = 576, KV = 192, FFN = 1536, VOCABULARY = 49152, MAX_LAYERS = 64, MAX_ROWS = 2048, MAX_SAMPLES = 32 };
 
 static double now(void)
 {
@@ -109,12 +109,6 @@ static void peak_part(void *arg, struct worker *w)
 
 /* ---- the model ---- */
 
-struct product {
-    const char *name;
-    struct op_weight w[3];
-    int parts;
-};
-
 static uint32_t seed = 1;
 static void fill(unsigned char *p, size_t n, enum dtype dtype)
 {
@@ -165,164 +159,155 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-int main(int argc, char **argv)
+struct options {
+    int threads, layers;
+    double seconds;
+    const char *isa, *rows, *dtype, *head;
+    bool deterministic, batch;
+};
+
+static struct options options_read(int argc, char **argv)
 {
-    int threads = 0, layers = 30;
-    double seconds = 0.5;
-    const char *isa = "auto", *rows_list = "1,2,4,8,16,32,64,128,512", *dtype_name = "Q4_1",
-               *head_name = "Q8_0";
-    bool deterministic = false, batch = false;
+    struct options o = {.layers = 30, .seconds = 0.5, .isa = "auto", .rows = "1,2,4,8,16,32,64,128,512", .dtype = "Q4_1", .head = "Q8_0"};
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--threads"))
-            threads = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--isa"))
-            isa = argv[i + 1];
-        else if (!strcmp(argv[i], "--dtype"))
-            dtype_name = argv[i + 1];
-        else if (!strcmp(argv[i], "--head"))
-            head_name = argv[i + 1];
-        else if (!strcmp(argv[i], "--rows"))
-            rows_list = argv[i + 1];
-        else if (!strcmp(argv[i], "--seconds"))
-            seconds = atof(argv[i + 1]);
-        else if (!strcmp(argv[i], "--layers"))
-            layers = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--batch"))
-            batch = atoi(argv[i + 1]) != 0;
-        else if (!strcmp(argv[i], "--deterministic"))
-            deterministic = atoi(argv[i + 1]) != 0;
+        const char *name = argv[i], *value = argv[i + 1];
+        if (!strcmp(name, "--threads")) o.threads = atoi(value);
+        else if (!strcmp(name, "--isa")) o.isa = value;
+        else if (!strcmp(name, "--dtype")) o.dtype = value;
+        else if (!strcmp(name, "--head")) o.head = value;
+        else if (!strcmp(name, "--rows")) o.rows = value;
+        else if (!strcmp(name, "--seconds")) o.seconds = atof(value);
+        else if (!strcmp(name, "--layers")) o.layers = atoi(value);
+        else if (!strcmp(name, "--batch")) o.batch = atoi(value) != 0;
+        else if (!strcmp(name, "--deterministic")) o.deterministic = atoi(value) != 0;
     }
-    if (layers > MAX_LAYERS) layers = MAX_LAYERS;
-    must(cpu_isa_select(isa, &err));
-    struct device *device;
-    must(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = threads, .pin = true}, &device,
-                     &err));
-    threads = workers_count(device->workers);
+    if (o.layers > MAX_LAYERS) o.layers = MAX_LAYERS;
+    return o;
+}
 
-    enum dtype dtype = dtype_named(dtype_name), head_dtype = dtype_named(head_name);
-    static struct op_weight q[MAX_LAYERS], k[MAX_LAYERS], v[MAX_LAYERS], o[MAX_LAYERS], gate[MAX_LAYERS],
-        up[MAX_LAYERS], down[MAX_LAYERS];
-    double pack = 0, bytes = 0, operations = 0, head_ops = 2.0 * VOCABULARY * WIDTH;
-    for (int l = 0; l < layers; l++) {
-        q[l] = make_weight(device, dtype, WIDTH, WIDTH, &pack);
-        k[l] = make_weight(device, dtype, KV, WIDTH, &pack);
-        v[l] = make_weight(device, dtype, KV, WIDTH, &pack);
-        o[l] = make_weight(device, dtype, WIDTH, WIDTH, &pack);
-        gate[l] = make_weight(device, dtype, FFN, WIDTH, &pack);
-        up[l] = make_weight(device, dtype, FFN, WIDTH, &pack);
-        down[l] = make_weight(device, dtype, WIDTH, FFN, &pack);
-        struct op_weight *all[] = {&q[l], &k[l], &v[l], &o[l], &gate[l], &up[l], &down[l]};
-        for (int i = 0; i < 7; i++) bytes += all[i]->bytes_read, operations += 2.0 * all[i]->n * all[i]->k;
+struct layer {
+    struct op_weight q, k, v, o, gate, up, down;
+};
+
+static struct model {
+    struct layer layers[MAX_LAYERS];
+    struct op_weight head;
+    int count;
+    double bytes, operations, head_operations, pack_seconds; /* of one row; a pass reads all bytes once */
+} model;
+
+static void make_model(struct device *d, const struct options *o)
+{
+    enum dtype dtype = dtype_named(o->dtype), head_dtype = dtype_named(o->head);
+    double *pack = &model.pack_seconds;
+    model.count = o->layers;
+    for (int l = 0; l < o->layers; l++) {
+        struct layer *y = &model.layers[l];
+        y->q = make_weight(d, dtype, WIDTH, WIDTH, pack);
+        y->k = make_weight(d, dtype, KV, WIDTH, pack);
+        y->v = make_weight(d, dtype, KV, WIDTH, pack);
+        y->o = make_weight(d, dtype, WIDTH, WIDTH, pack);
+        y->gate = make_weight(d, dtype, FFN, WIDTH, pack);
+        y->up = make_weight(d, dtype, FFN, WIDTH, pack);
+        y->down = make_weight(d, dtype, WIDTH, FFN, pack);
+        const struct op_weight *all[] = {&y->q, &y->k, &y->v, &y->o, &y->gate, &y->up, &y->down};
+        for (int i = 0; i < 7; i++) model.bytes += all[i]->bytes_read, model.operations += 2.0 * all[i]->n * all[i]->k;
     }
-    struct op_weight head = make_weight(device, head_dtype, VOCABULARY, WIDTH, &pack);
-    bytes += head.bytes_read;
-    printf("%s (head %s), %d threads, %s: %.1f MB of weights, packed in %.0f ms\n", dtype_name, head_name,
-           threads, cpu_isa_name(cpu_isa()), bytes / 1e6, pack * 1e3);
+    model.head = make_weight(d, head_dtype, VOCABULARY, WIDTH, pack);
+    model.bytes += model.head.bytes_read;
+    model.head_operations = 2.0 * VOCABULARY * WIDTH;
+}
 
-    enum { MAX_ROWS = 2048 };
+/* A layer's products as the forward has them; x [rows][WIDTH] comes back in x. */
+static void record_layer(struct program *p, int l, struct op_value x, struct op_value qkv, struct op_value h, bool deterministic)
+{
+    const struct layer *y = &model.layers[l];
+    const struct op_matmul products[] = {
+        {.name = "qkv", .x = x, .parts_count = 3,
+         .parts = {{&y->q, NULL, op_slice(qkv, 0, WIDTH)}, {&y->k, NULL, op_slice(qkv, WIDTH, KV)}, {&y->v, NULL, op_slice(qkv, WIDTH + KV, KV)}}},
+        {.name = "o", .x = op_slice(qkv, 0, WIDTH), .parts_count = 1, .accumulate = true, .alpha = 1e-6f, .parts = {{&y->o, NULL, x}}},
+        {.name = "gate_up", .x = x, .parts_count = 2, .gated = true, .activation = OP_ACT_SILU, .parts = {{&y->gate, NULL, h}, {&y->up, NULL, {0}}}},
+        {.name = "down", .x = h, .parts_count = 1, .accumulate = true, .alpha = 1e-6f, .parts = {{&y->down, NULL, x}}}};
+    for (size_t i = 0; i < ROSE_COUNT(products); i++) {
+        struct op_matmul m = products[i];
+        m.layer = l;
+        m.deterministic = deterministic;
+        must(op_matmul(p, &m, &err));
+    }
+}
+
+static struct program *record(struct device *d, bool deterministic)
+{
     struct program *p;
-    must(program_open(device, &p, &err));
+    must(program_open(d, &p, &err));
     program_buffer_id xb = program_buffer(p, "x", sizeof(float) * MAX_ROWS * WIDTH),
                       qkvb = program_buffer(p, "qkv", sizeof(float) * MAX_ROWS * (WIDTH + 2 * KV)),
                       hb = program_buffer(p, "h", sizeof(float) * MAX_ROWS * FFN),
-                      lb = program_buffer(p, "logits", sizeof(float) * 32 * VOCABULARY);
+                      lb = program_buffer(p, "logits", sizeof(float) * MAX_SAMPLES * VOCABULARY);
     struct op_value x = {xb, DTYPE_F32, EXTENT_ROWS, WIDTH, WIDTH, 0},
                     qkv = {qkvb, DTYPE_F32, EXTENT_ROWS, WIDTH + 2 * KV, WIDTH + 2 * KV, 0},
                     h = {hb, DTYPE_F32, EXTENT_ROWS, FFN, FFN, 0}, xs = x,
                     logits = {lb, DTYPE_F32, EXTENT_SAMPLES, VOCABULARY, VOCABULARY, 0};
     xs.rows = EXTENT_SAMPLES;
-    for (int l = 0; l < layers; l++) {
-        must(op_matmul(p,
-                       &(struct op_matmul){.name = "qkv",
-                                           .layer = l,
-                                           .x = x,
-                                           .parts_count = 3,
-                                           .deterministic = deterministic,
-                                           .parts = {{&q[l], NULL, op_slice(qkv, 0, WIDTH)},
-                                                     {&k[l], NULL, op_slice(qkv, WIDTH, KV)},
-                                                     {&v[l], NULL, op_slice(qkv, WIDTH + KV, KV)}}},
-                       &err));
-        must(op_matmul(p,
-                       &(struct op_matmul){.name = "o",
-                                           .layer = l,
-                                           .x = op_slice(qkv, 0, WIDTH),
-                                           .parts_count = 1,
-                                           .accumulate = true,
-                                           .alpha = 1e-6f,
-                                           .deterministic = deterministic,
-                                           .parts = {{&o[l], NULL, x}}},
-                       &err));
-        must(op_matmul(p,
-                       &(struct op_matmul){.name = "gate_up",
-                                           .layer = l,
-                                           .x = x,
-                                           .parts_count = 2,
-                                           .gated = true,
-                                           .activation = OP_ACT_SILU,
-                                           .deterministic = deterministic,
-                                           .parts = {{&gate[l], NULL, h}, {&up[l], NULL, {0}}}},
-                       &err));
-        must(op_matmul(p,
-                       &(struct op_matmul){.name = "down",
-                                           .layer = l,
-                                           .x = h,
-                                           .parts_count = 1,
-                                           .accumulate = true,
-                                           .alpha = 1e-6f,
-                                           .deterministic = deterministic,
-                                           .parts = {{&down[l], NULL, x}}},
-                       &err));
-    }
-    must(op_matmul(p,
-                   &(struct op_matmul){.name = "head",
-                                       .x = xs,
-                                       .parts_count = 1,
-                                       .deterministic = deterministic,
-                                       .parts = {{&head, NULL, logits}}},
-                   &err));
+    for (int l = 0; l < model.count; l++) record_layer(p, l, x, qkv, h, deterministic);
+    must(op_matmul(p, &(struct op_matmul){.name = "head", .x = xs, .parts_count = 1, .deterministic = deterministic, .parts = {{&model.head, NULL, logits}}}, &err));
     must(program_finish(p, NULL, 0, &err));
     float *xm = program_address(p, xb);
     for (int i = 0; i < MAX_ROWS * WIDTH; i++) xm[i] = (float)(i % 113) / 56.0f - 1.0f;
+    return p;
+}
 
+/* Passes and the machine's limits in turns; one line. */
+static void measure(struct device *d, struct program *p, struct limit *limit, int rows, const struct options *o)
+{
+    int samples = rows < MAX_SAMPLES || (o->batch && rows == MAX_SAMPLES) ? rows : 1, n = 0;
+    struct extents e = {{1, rows, o->batch ? rows : 1, samples}};
+    double times[4096], best_read = 1e9, peak = 0, end = now() + o->seconds;
+    do {
+        double t = now();
+        must(device_submit(d, p, &e, &err));
+        must(device_wait(d, NULL, &err));
+        times[n++] = now() - t;
+        t = now();
+        workers_run(d->workers, read_part, limit);
+        t = now() - t;
+        if (t < best_read) best_read = t;
+        if (n % 64 == 1) {
+            double sum = 0;
+            workers_run(d->workers, peak_part, limit);
+            for (int i = 0; i < workers_count(d->workers); i++) sum += limit->result[i];
+            if (sum > peak) peak = sum;
+        }
+    } while (n < 4096 && (now() < end || n < 5));
+    qsort(times, (size_t)n, sizeof *times, compare);
+    double t = times[n / 2], best = times[0], ops = model.operations * rows + model.head_operations * samples, bandwidth = (double)limit->bytes / best_read;
+    printf("rows %4d: median %8.3f ms, best %8.3f | %8.0f tok/s | %6.1f GB/s (%3.0f%% of %.1f) | %6.0f GOP/s", rows, t * 1e3, best * 1e3, rows / t,
+           model.bytes / t / 1e9, model.bytes / t / bandwidth * 100, bandwidth / 1e9, ops / t / 1e9);
+    if (peak > 0) printf(" (%3.0f%% of VNNI %.0f)", ops / t / peak * 100, peak / 1e9);
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = options_read(argc, argv);
+    struct device *device;
     static struct limit limit;
+    char list[256];
+    must(cpu_isa_select(o.isa, &err));
+    must(device_open(&(struct device_options){.kind = DEVICE_CPU, .threads = o.threads, .pin = true}, &device, &err));
+    make_model(device, &o);
+    printf("%s (head %s), %d threads, %s: %.1f MB of weights, packed in %.0f ms\n", o.dtype, o.head, workers_count(device->workers), cpu_isa_name(cpu_isa()),
+           model.bytes / 1e6, model.pack_seconds * 1e3);
+    struct program *p = record(device, o.deterministic);
     limit.bytes = (size_t)96 << 20;
     char *memory = device_alloc(device, limit.bytes, DEVICE_MEMORY_LOCAL, &err);
     memset(memory, 1, limit.bytes);
     limit.data = memory;
     limit.avx512 = cpu_isa_available(CPU_ISA_AVX512);
-    char list[256];
-    snprintf(list, sizeof list, "%s", rows_list);
+    snprintf(list, sizeof list, "%s", o.rows);
     for (char *item = strtok(list, ","); item; item = strtok(NULL, ",")) {
-        int rows = atoi(item), samples = rows < 32 || (batch && rows == 32) ? rows : 1;
-        if (rows < 1 || rows > MAX_ROWS) continue;
-        struct extents e = {{1, rows, batch ? rows : 1, samples}};
-        double times[4096], best_read = 1e9, peak = 0, end = now() + seconds;
-        int n = 0;
-        do { /* pass and limit in turns */
-            double t = now();
-            must(device_submit(device, p, &e, &err));
-            must(device_wait(device, NULL, &err));
-            times[n++] = now() - t;
-            t = now();
-            workers_run(device->workers, read_part, &limit);
-            t = now() - t;
-            if (t < best_read) best_read = t;
-            if (n % 64 == 1) {
-                double sum = 0;
-                workers_run(device->workers, peak_part, &limit);
-                for (int i = 0; i < threads; i++) sum += limit.result[i];
-                if (sum > peak) peak = sum;
-            }
-        } while (n < 4096 && (now() < end || n < 5));
-        qsort(times, (size_t)n, sizeof *times, compare);
-        double t = times[n / 2], best = times[0], ops = operations * rows + head_ops * samples,
-               bandwidth = (double)limit.bytes / best_read;
-        printf("rows %4d: median %8.3f ms, best %8.3f | %8.0f tok/s | %6.1f GB/s (%3.0f%% of %.1f) | %6.0f "
-               "GOP/s",
-               rows, t * 1e3, best * 1e3, rows / t, bytes / t / 1e9, bytes / t / bandwidth * 100,
-               bandwidth / 1e9, ops / t / 1e9);
-        if (peak > 0) printf(" (%3.0f%% of VNNI %.0f)", ops / t / peak * 100, peak / 1e9);
-        printf("\n");
+        int rows = atoi(item);
+        if (rows >= 1 && rows <= MAX_ROWS) measure(device, p, &limit, rows, &o);
     }
     program_close(p);
     device_close(device);
