@@ -22,7 +22,7 @@ from models_list import sizes  # noqa: E402
 
 torch.set_grad_enabled(False)
 TYPE = gguf.GGMLQuantizationType
-POSITIONS, GENERATE = [0, 5, 17, 33, 39], 4
+POSITIONS, GENERATE = [0, 3, 9, 15], 4
 # Standard deviation of the codes, places of d and of the minimum, and what it is times d.
 SPREAD = {"Q4_0": (4.6, [0], 0), "Q4_1": (4.6, [0, 2], -7.5), "Q5_0": (9.2, [0], 0), "Q8_0": (74, [0], 0), "Q4_K": (4.6 * 36, [0, 2], 7.5),
           "Q5_K": (9.2 * 36, [0, 2], 15.5), "Q6_K": (18.5 * 74, [208], 0), "MXFP4": (2.9, [], 0)}
@@ -101,7 +101,7 @@ def make(name, spec):
     w.close()
     model.load_state_dict(state, strict=not tied)
     model.tie_weights()
-    prompt = [int(t) for t in np.random.default_rng(seed).integers(0, config["vocab_size"], 40)]
+    prompt = [int(t) for t in np.random.default_rng(seed).integers(0, config["vocab_size"], 16)]
     text = []
     for _ in range(GENERATE):
         text.append(int(model(torch.tensor([prompt + text]), use_cache=False).logits[0, -1].argmax()))

@@ -1,0 +1,49 @@
+/* GGUF models in every block format that CUDA kernels read as it is, against transformers in float32 (tests/golden/make_blocks.py), with
+ * the driver that runs kernels on the CPU. */
+#define _GNU_SOURCE /* mkdtemp */
+#include "golden_simt.h"
+
+static struct cuda_golden under_test;
+
+/* A GGUF file of block formats: what stays as it is in memory, and the line about what does not. */
+static void check_blocks(const char *name, const char *notice)
+{
+    struct golden g;
+    struct weights *w = NULL;
+    struct model *m = NULL;
+    struct rose_error err = {0};
+    if (!cuda_golden_simt(&under_test)) return;
+    golden_open(&g, name);
+    CHECK(golden_write_gguf(&g)); /* the file is the one the gguf package wrote */
+    CHECK_OK(weights_open(g.file, &w, &err), err);
+    CHECK_OK(model_open(under_test.device, w, NULL, NULL, &m, &err), err);
+    if (m) {
+        size_t file = 0; /* what its matrices take there */
+        for (size_t i = 0; i < weights_count(m->weights); i++)
+            if (weights_tensor(m->weights, i)->ndim > 1) file += size_round_up(weights_tensor(m->weights, i)->bytes, 256);
+        CHECK_STR(m->notice, notice);
+        if (!*notice) CHECK_INT(m->memory_bytes, file);
+    }
+    model_close(m);
+    cuda_golden_begin(&under_test);
+    cuda_golden_file(&under_test, &g, g.file, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1);
+    cuda_golden_end(&under_test, name);
+    golden_close(&g);
+}
+
+#define BLOCKS(name)             \
+    TEST(blocks_##name)          \
+    {                            \
+        check_blocks("blocks_" #name, ""); \
+    }
+BLOCKS(q4_0)
+BLOCKS(q4_1)
+BLOCKS(q8_0)
+BLOCKS(mxfp4)
+BLOCKS(q4_k)
+BLOCKS(q5_k)
+BLOCKS(q6_k)
+TEST(blocks_mixed) { check_blocks("blocks_mixed", "weights in Q5_0 become BF16 in device memory"); }
+
+
+TEST_MAIN(CASE(blocks_q4_0), CASE(blocks_q4_1), CASE(blocks_q8_0), CASE(blocks_mxfp4), CASE(blocks_q4_k), CASE(blocks_q5_k), CASE(blocks_q6_k), CASE(blocks_mixed))
