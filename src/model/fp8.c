@@ -57,5 +57,5 @@ void fp8_ignore(struct loader *l)
     for (size_t i = 0; i < ROSE_COUNT(unused); i++) bind_ignore(l->bind, unused[i]);
     size_t before = bind_unused(l->bind);
     for (size_t i = 0; i < ROSE_COUNT(cache); i++) bind_ignore(l->bind, cache[i]);
-    if (bind_unused(l->bind) < before) snprintf(l->m->notice, sizeof l->m->notice, "scales of the key-value cache are in the files and not used");
+    if (bind_unused(l->bind) < before) loader_notice(l, "scales of the key-value cache are in the files and not used");
 }

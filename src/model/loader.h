@@ -36,6 +36,8 @@ struct loader {
 };
 
 enum rose_status loader_no_memory(struct loader *l);
+/* Adds to what people are told of the loading. */
+void loader_notice(struct loader *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum rose_status loader_add(struct loader *l, struct tensor source, struct op_weight *target, const struct weights *weights, const struct weights_tensor *release);
 /* Norms, biases and factors become float32 in the arena. */
 enum rose_status loader_vector(struct loader *l, const struct tensor *t, const float **out);

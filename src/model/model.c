@@ -20,6 +20,18 @@
 
 enum rose_status loader_no_memory(struct loader *l) { return status_set(l->err, ROSE_NO_MEMORY, "out of memory while loading the model"); }
 
+void loader_notice(struct loader *l, const char *format, ...)
+{
+    char *notice = l->m->notice;
+    size_t size = sizeof l->m->notice, n = strlen(notice);
+    if (n) n += (size_t)snprintf(notice + n, size - n, "; ");
+    if (n >= size) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(notice + n, size - n, format, args);
+    va_end(args);
+}
+
 /* Float matrices of layers become the wished type where its blocks fit; tables and heads stay as they are. */
 static bool converts(const struct loader *l, const struct tensor *t)
 {
@@ -37,7 +49,7 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
         l->items = more;
         l->capacity = cap;
     }
-    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source), l->in_experts};
+    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source), l->in_experts || (source.dtype == DTYPE_F8_E4M3 && !l->in_layer)};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
@@ -234,9 +246,9 @@ static void note_conversions(struct loader *l)
         while (k < n && seen[k] != t) k++;
         if (t == l->items[i].target->dtype || k < n || n == (int)ROSE_COUNT(seen)) continue;
         seen[n++] = t;
-        strbuf_printf(&b, "%s%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name, matmul_cuda_weight_bytes(&l->items[i].source, false) < matmul_cuda_weight_bytes(&l->items[i].source, true) ? " (experts)" : "");
+        strbuf_printf(&b, "%s%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name, matmul_cuda_weight_bytes(&l->items[i].source, false) < matmul_cuda_weight_bytes(&l->items[i].source, true) ? " (experts, tables)" : "");
     }
-    if (n && b.p) snprintf(l->m->notice, sizeof l->m->notice, "%.200s become BF16 in device memory", b.p);
+    if (n && b.p) loader_notice(l, "%.200s become BF16 in device memory", b.p);
     strbuf_free(&b);
 }
 
@@ -321,7 +333,7 @@ static bool map_packed(struct loader *l, size_t total)
     }
     if (same) {
         m->packed = map;
-        snprintf(m->notice, sizeof m->notice, "weights are mapped as an earlier start packed them (%.160s/packed)", dir);
+        loader_notice(l, "weights are mapped as an earlier start packed them (%.160s/packed)", dir);
     } else {
         packed_unmap(map, strbuf_str(&m->packed_key), total);
     }

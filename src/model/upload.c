@@ -7,6 +7,8 @@
 
 #include "ops/dummy.h"
 #include "ops/matmul_cuda.h"
+#include "ops/matmul_fp8.h"
+#include "ops/weight_view.h"
 
 /* --- from the file -------------------------------------------------------------------------------------------------------- */
 
@@ -31,6 +33,7 @@ struct ring {
     } filled[SLOTS]; /* a queue: filled_first, filled_count */
     int filled_first, filled_count;
     bool stop;
+    const struct upload_piece *bad; /* holds codes that are NaN; ends the loading */
     pthread_mutex_t lock;
     pthread_cond_t free_wake, filled_wake;
 };
@@ -47,8 +50,9 @@ static void *fill(void *arg)
         pthread_mutex_unlock(&r->lock);
         const struct job *job = &r->jobs[j];
         const struct upload_piece *piece = &r->pieces[job->piece];
-        matmul_cuda_weight_rows(piece->weight, &piece->source, job->row, job->rows, r->memory + (size_t)slot * SLOT_BYTES);
+        bool good = matmul_cuda_weight_rows(piece->weight, &piece->source, job->row, job->rows, r->memory + (size_t)slot * SLOT_BYTES);
         pthread_mutex_lock(&r->lock);
+        if (!good) r->bad = piece;
         r->filled[(r->filled_first + r->filled_count++) % SLOTS] = (struct filled){slot, j};
         pthread_cond_signal(&r->filled_wake);
     }
@@ -121,7 +125,9 @@ static enum rose_status pump(struct ring *r, size_t total, model_progress_fn *pr
             r->filled_first = (r->filled_first + 1) % SLOTS;
             r->filled_count--;
         }
+        const struct upload_piece *bad = r->bad;
         pthread_mutex_unlock(&r->lock);
+        if (bad) return op_weight_nan(&bad->source, err);
         if (filled.slot >= 0) {
             size_t bytes;
             ROSE_TRY(send(r, &f, &filled, &bytes, err));
@@ -159,6 +165,8 @@ enum rose_status upload_weights(struct device *device, const struct upload_piece
     if (s != ROSE_OK) device_wait(device, NULL, NULL); /* nothing reads the ring any more */
     device_free(device, r.memory, (size_t)SLOTS * SLOT_BYTES, DEVICE_MEMORY_HOST);
     free(r.jobs);
+    for (size_t i = 0; i < count && s == ROSE_OK; i++)
+        if (pieces[i].weight->layout == WEIGHT_LAYOUT_CUDA_FP8) s = matmul_fp8_copy_scales(device, &pieces[i].source, pieces[i].weight, err);
     return s;
 }
 

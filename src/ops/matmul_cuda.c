@@ -10,6 +10,7 @@
 #include "kernels/params/matmul_blocks.h"
 #include "ops/act_cuda.h"
 #include "ops/matmul_blocks.h"
+#include "ops/matmul_fp8.h"
 #include "ops/matmul_plan.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
@@ -23,17 +24,18 @@ size_t matmul_cuda_weight_bytes(const struct tensor *source, bool expand)
     const struct dtype_info *d = dtype_info(source->dtype);
     int64_t n = tensor_rows(source), k = tensor_cols(source);
     if (!expand && matmul_blocks_bytes(source)) return matmul_blocks_bytes(source);
+    if (!expand && matmul_fp8_bytes(source)) return matmul_fp8_bytes(source);
     if (!d->decodes || n <= 0 || k <= 0 || k % 8 || k % d->block || n > INT32_MAX || k > INT32_MAX) return 0;
     return (size_t)n * (size_t)k * 2;
 }
 
 size_t matmul_cuda_weight_rows_bytes(const struct op_weight *w, int64_t rows)
 {
-    if (w->layout != WEIGHT_LAYOUT_CUDA_BLOCKS) return (size_t)rows * (size_t)w->k * 2;
+    if (w->layout != WEIGHT_LAYOUT_CUDA_BLOCKS) return (size_t)rows * (size_t)w->k * (w->layout == WEIGHT_LAYOUT_CUDA_FP8 ? 1 : 2);
     return (size_t)((rows + MATMUL_CUDA_ROWS - 1) / MATMUL_CUDA_ROWS * MATMUL_CUDA_ROWS) * dtype_row_bytes(w->dtype, (size_t)w->k);
 }
 
-void matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *source, int64_t row, int64_t rows, void *memory)
+bool matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *source, int64_t row, int64_t rows, void *memory)
 {
     enum { PIECE = 1024 }; /* whole blocks of every format */
     float f[PIECE];
@@ -42,18 +44,20 @@ void matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *sou
     const char *from = (const char *)source->data + (size_t)row * row_bytes;
     if (w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) {
         matmul_blocks_rows(source, row, rows, memory);
-        return;
+        return true;
     }
-    if (source->dtype == DTYPE_BF16) {
+    if (source->dtype == DTYPE_F8_E4M3 && !matmul_fp8_good(from, (size_t)rows * row_bytes)) return false;
+    if (source->dtype == DTYPE_BF16 || w->layout == WEIGHT_LAYOUT_CUDA_FP8) {
         memcpy(out, from, (size_t)rows * row_bytes);
-        return;
+        return true;
     }
     for (int64_t r = 0; r < rows; r++, from += row_bytes, out += k)
         for (size_t c = 0; c < k; c += PIECE) {
             size_t n = ROSE_MIN(k - c, (size_t)PIECE);
             dtype_decode(source->dtype, from + dtype_row_bytes(source->dtype, c), f, n);
-            for (size_t i = 0; i < n; i++) out[c + i] = f32_to_bf16(f[i]);
+            for (size_t i = 0; i < n; i++) out[c + i] = f32_to_bf16(source->scales ? f[i] * tensor_scale(source, row + r, (int64_t)(c + i)) : f[i]);
         }
+    return true;
 }
 
 enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, void *memory, struct op_weight *out, struct rose_error *err)
@@ -66,6 +70,11 @@ enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, vo
                           (long long)tensor_rows(source), (long long)tensor_cols(source), dtype_info(source->dtype)->name);
     if (!memory || (uintptr_t)memory % 16)
         return status_set(err, ROSE_INTERNAL, "a weight for CUDA needs aligned device memory");
+    ROSE_TRY(op_weight_check_scales(source, err));
+    if (!expand && matmul_fp8_bytes(source)) {
+        *out = matmul_fp8_weight(source, memory);
+        return ROSE_OK;
+    }
     bool blocks = !expand && matmul_blocks_bytes(source);
     *out = (struct op_weight){.dtype = blocks ? source->dtype : DTYPE_BF16,
                               .n = (int32_t)tensor_rows(source),
@@ -93,11 +102,12 @@ enum rose_status matmul_cuda_weight_pack(struct device *device, const struct ten
     enum rose_status s = ROSE_OK;
     for (size_t row = 0; row < (size_t)out->n && s == ROSE_OK; row += piece) {
         int64_t rows = (int64_t)ROSE_MIN(piece, (size_t)out->n - row);
-        matmul_cuda_weight_rows(out, source, (int64_t)row, rows, staging);
-        s = device_copy(device, (char *)memory + matmul_cuda_weight_rows_bytes(out, (int64_t)row), staging, matmul_cuda_weight_rows_bytes(out, rows), err);
+        if (!matmul_cuda_weight_rows(out, source, (int64_t)row, rows, staging)) s = op_weight_nan(source, err);
+        if (s == ROSE_OK) s = device_copy(device, (char *)memory + matmul_cuda_weight_rows_bytes(out, (int64_t)row), staging, matmul_cuda_weight_rows_bytes(out, rows), err);
         if (s == ROSE_OK) s = device_wait(device, NULL, err);
     }
     free(staging);
+    if (s == ROSE_OK && out->layout == WEIGHT_LAYOUT_CUDA_FP8) s = matmul_fp8_copy_scales(device, source, out, err);
     return s;
 }
 
@@ -115,7 +125,8 @@ static enum rose_status check(const struct program *program, const struct op_mat
         const struct op_matmul_part *part = &op->parts[i];
         const struct op_weight *w = part->weight;
         bool blocks = w && w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS && matmul_blocks_format(w->dtype) >= 0;
-        if (!w || (!blocks && (w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16)) || !w->data || (uintptr_t)w->data % 16)
+        bool fp8 = w && w->layout == WEIGHT_LAYOUT_CUDA_FP8 && w->dtype == DTYPE_F8_E4M3 && w->scales;
+        if (!w || (!blocks && !fp8 && (w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16)) || !w->data || (uintptr_t)w->data % 16)
             return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for CUDA", op->name, i);
         if (i == 0) ROSE_TRY(value_check(program, op->name, "x", &op->x, w->k, op->x.rows, err));
         if (w->k != op->x.cols || (op->gated && w->n != op->parts[0].weight->n))
@@ -438,11 +449,34 @@ static bool few_rows(const struct program *program, const struct op_matmul *op, 
     return m.plan.predicted_us * 1e-6 <= decoded;
 }
 
+/* Neighbours of one kind in a launch; what is not FP8 goes its own way. */
+static enum rose_status with_fp8(struct program *program, const struct op_matmul *op, struct rose_error *err)
+{
+    const struct op_matmul_part *p = op->parts;
+    for (int begin = 0, end; begin < op->parts_count; begin = end) {
+        for (end = begin + 1; end < op->parts_count; end++) {
+            bool alike = p[end].weight->layout == p[begin].weight->layout && p[end].weight->scales_kind == p[begin].weight->scales_kind;
+            if (op->gated && !alike) return status_set(err, ROSE_UNSUPPORTED, "%s: a gate and its factor with weights of different types are not supported", op->name);
+            if (!alike || (!op->gated && p[end].y.dtype != p[begin].y.dtype)) break;
+        }
+        if (p[begin].weight->layout == WEIGHT_LAYOUT_CUDA_FP8) {
+            ROSE_TRY(matmul_fp8_record(program, op, begin, end - begin, err));
+            continue;
+        }
+        struct op_matmul other = *op;
+        other.parts_count = end - begin;
+        memmove(other.parts, other.parts + begin, (size_t)(end - begin) * sizeof other.parts[0]);
+        ROSE_TRY(matmul_cuda(program, &other, err));
+    }
+    return ROSE_OK;
+}
+
 enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err)
 {
     ROSE_TRY(check(program, op, err));
-    bool any = false;
-    for (int i = 0; i < op->parts_count; i++) any |= is_blocks(op->parts[i].weight);
+    bool any = false, fp8 = false;
+    for (int i = 0; i < op->parts_count; i++) any |= is_blocks(op->parts[i].weight), fp8 |= op->parts[i].weight->layout == WEIGHT_LAYOUT_CUDA_FP8;
+    if (fp8) return with_fp8(program, op, err);
     if (!any) return plain(program, op, 0, err);
     if (op->gated) {
         bool alike = op->parts[0].weight->dtype == op->parts[1].weight->dtype;

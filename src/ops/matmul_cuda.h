@@ -16,7 +16,8 @@ enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, vo
  * MATMUL_CUDA_ROWS, and rows too unless they are the last. Any thread. */
 enum { MATMUL_CUDA_ROWS = 16 };
 size_t matmul_cuda_weight_rows_bytes(const struct op_weight *weight, int64_t rows);
-void matmul_cuda_weight_rows(const struct op_weight *weight, const struct tensor *source, int64_t row, int64_t rows, void *out);
+/* False: a code of F8_E4M3 is NaN. */
+bool matmul_cuda_weight_rows(const struct op_weight *weight, const struct tensor *source, int64_t row, int64_t rows, void *out);
 /* Converts where needed, copies and waits. */
 enum rose_status matmul_cuda_weight_pack(struct device *device, const struct tensor *source, void *memory, struct op_weight *out,
                                          struct rose_error *err);

@@ -1,9 +1,11 @@
 #include "ops/matmul_fp8.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/cuda.h"
+#include "kernels/cpu/weight_fp8.h"
 #include "kernels/params/act_rows.h"
 #include "ops/act_cuda.h"
 #include "ops/value.h"
@@ -186,6 +188,20 @@ struct op_weight matmul_fp8_weight(const struct tensor *t, void *memory)
                               .scales = (const float *)(const void *)((const char *)memory + codes_bytes(t)),
                               .scales_kind = kind_of(t)};
 }
+
+enum rose_status matmul_fp8_copy_scales(struct device *device, const struct tensor *t, const struct op_weight *w, struct rose_error *err)
+{
+    size_t n = matmul_fp8_scales_count(t);
+    float *scales = malloc(n * sizeof *scales);
+    if (!scales) return status_set(err, ROSE_NO_MEMORY, "out of memory for the scales of a weight");
+    matmul_fp8_scales(t, scales);
+    enum rose_status s = device_copy(device, (void *)(uintptr_t)w->scales, scales, n * sizeof *scales, err);
+    if (s == ROSE_OK) s = device_wait(device, NULL, err);
+    free(scales);
+    return s;
+}
+
+bool matmul_fp8_good(const void *codes, size_t n) { return !weight_fp8_has_nan(codes, n); }
 
 /* ---- op_matmul ---- */
 

@@ -30,6 +30,10 @@ struct op_weight matmul_fp8_weight(const struct tensor *source, void *memory);
 /* Its scales as the device has them, floats: matmul_fp8_scales_count of them, at w->scales. */
 size_t matmul_fp8_scales_count(const struct tensor *source);
 void matmul_fp8_scales(const struct tensor *source, float *out);
+/* Puts them there, and waits. */
+enum rose_status matmul_fp8_copy_scales(struct device *device, const struct tensor *source, const struct op_weight *weight, struct rose_error *err);
+/* None of n codes is NaN. */
+bool matmul_fp8_good(const void *codes, size_t n);
 
 /* Parts [begin, begin + count) of an op, all of this layout and of one kind of scales. */
 enum rose_status matmul_fp8_record(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err);

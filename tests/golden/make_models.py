@@ -13,7 +13,8 @@ with G the golden ratio of 64 bits. Such a value has few bits and is exact in fl
 A model's JSON holds
     config    what config.json says
     tensors   [name, dtype, exponent, mean, shape, shard] each
-    cases     prompt, positions whose logits are kept, the greedy continuation; rows in .logits (float32, row = vocabulary)
+    cases     prompt, positions whose logits are kept, the greedy continuation; rows in .logits (float32, row = vocabulary); of FP8 models
+              again from row_a8 on, with activations that are quantised too (the same text)
     flips     patches of the config (RFC 7386) with the last row of logits that transformers gives under them (row in .logits;
               -1: transformers cannot load it either and Rose must say an error)
     gguf      recipes of the GGUF form, whose header stands in .gguf-head, and the hash of the whole file
@@ -139,7 +140,7 @@ def tensor_list(spec):
 def fp8_tensors(fp8, name, exponent, shape):
     """Codes are the generator's integers rounded to e4m3; scales lie around the matrix's own size, a value for each place."""
     scales = {"tensor": [], "channel": [shape[0], 1], "block": [-(-shape[0] // 128), -(-shape[1] // 128)]}[fp8["kind"]]
-    suffix = "weight_scale_inv" if fp8["kind"] == "block" else "weight_scale"
+    suffix = fp8.get("scale", "weight_scale_inv" if fp8["kind"] == "block" else "weight_scale")
     base = name[: -len("weight")]
     out = [[name, "F8_E4M3", 0, 0.0, shape, 0], [base + suffix, fp8["dtype"], exponent - 7, 2.0**exponent, scales, 0]]
     out += [[base + n, "F32", -8, 1.0, [1], 0] for n in fp8.get("unused", []) if n == "input_scale" or base.endswith(n[:2] + "proj.")]
@@ -158,7 +159,7 @@ def dequantised(seed, tensors):
             continue
         code = torch.from_numpy(made[name]).to(torch.float8_e4m3fn).float().numpy()
         scale = made.get(name + "_scale", made.get(name + "_scale_inv"))
-        if name + "_scale_inv" in made:
+        if scale.ndim == 2 and scale.shape[0] < code.shape[0]:
             scale = np.repeat(np.repeat(scale, 128, 0), 128, 1)[: code.shape[0], : code.shape[1]]
         out[name] = code * scale
     return out
@@ -219,6 +220,21 @@ def run_case(model, prompt):
     return logits, text, rows
 
 
+def quantise_activations(model, kind):
+    """What FP8 products of many rows do on a GPU: activations of bf16 become e4m3, a scale for 128 of a row (kind "block", where rows are
+    whole blocks) or for the row."""
+    def hook(module, args):
+        x = args[0]
+        if kind == "block" and x.shape[-1] % 128:
+            return args
+        groups = x.to(torch.bfloat16).float().reshape(*x.shape[:-1], -1, 128 if kind == "block" else x.shape[-1])
+        scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-10) / 448
+        return ((groups * (1 / scale)).to(torch.float8_e4m3fn).float() * scale).reshape(x.shape), *args[1:]
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and name.endswith("_proj"):
+            module.register_forward_pre_hook(hook)
+
+
 def some_positions(n):
     return sorted({p for p in (0, 1, 2, 15, 16, 17, 30, 31, 32, 33, n - 3, n - 2, n - 1) if 0 <= p < n})
 
@@ -242,6 +258,11 @@ def make(name, spec):
             positions = some_positions(length)
             cases.append({"prompt": prompt, "positions": positions, "text": text, "row": len(stored)})
             stored += [logits[p] for p in positions] + rows
+            if "fp8" in spec:
+                cases[-1]["row_a8"] = len(stored)
+                quantise_activations(model, spec["fp8"]["kind"])
+                whole = model(torch.tensor([prompt + text[:-1]]), use_cache=False).logits[0].numpy()
+                stored += [whole[p] for p in positions] + list(whole[length:])
         prompt = cases[-1]["prompt"]
         base = stored[cases[-1]["row"] + len(cases[-1]["positions"]) - 1]
         for patch in spec.get("flips", []):

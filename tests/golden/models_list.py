@@ -202,6 +202,11 @@ MODELS["llama_fp8"] = dict(
     refused=[{"quantization_config": {"weight_block_size": [128, 128]}}],
     also=[{"quantization_config": {"activation_scheme": "dynamic"}}, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}},
           {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": fp8_groups("tensor")}}])
+MODELS["llama_fp8_block"] = dict(
+    fp8={"kind": "block", "dtype": "F32", "scale": "weight_scale"}, dtypes=["BF16", "F32"],
+    config=sizes("llama", quantization_config={"quant_method": "compressed-tensors", "format": "float-quantized",
+                                               "config_groups": fp8_groups("block", block_structure=[128, 128])},
+                 **{**FP8_SIZES, "hidden_size": 256, "intermediate_size": 384}))
 MODELS["llama_fp8_channel"] = dict(
     fp8={"kind": "channel", "dtype": "BF16"}, dtypes=["BF16", "F32"],
     config=sizes("llama", tie_word_embeddings=True, attention_bias=True,

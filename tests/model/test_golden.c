@@ -201,7 +201,7 @@ static void check_model(const char *name)
         check_file(&g, g.file, DETERMINISTIC);
         check_file(&g, g.file, DEFAULT_EXACT);
     }
-    if (getenv("VERBOSE")) printf("%s: logits within %.2g\n", name, worst_seen);
+    if (test_verbose_) printf("%s: logits within %.2g\n", name, worst_seen);
     golden_close(&g);
 }
 
@@ -254,9 +254,10 @@ MODEL(smollm3)
 MODEL(qwen3_fp8)
 MODEL(qwen3_moe_fp8)
 MODEL(llama_fp8)
+MODEL(llama_fp8_block)
 MODEL(llama_fp8_channel)
 
 TEST_MAIN(CASE(instruction_sets), CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic),
           CASE(llama_yarn), CASE(mistral), CASE(ministral), CASE(mixtral), CASE(qwen2), CASE(qwen2_moe),
           CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe), CASE(gemma2), CASE(gemma3), CASE(phi3),
-          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3), CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(llama_fp8), CASE(llama_fp8_channel))
+          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3), CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel))
