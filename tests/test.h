@@ -3,16 +3,21 @@
  *     TEST(adds) { CHECK_INT(1 + 1, 2); }
  *     TEST_MAIN(adds, ...)
  *
- * The last line is "N passed, N failed"; scripts/check adds them up. A case fails at its first failed check but goes on. */
+ * The last line is "N passed, N failed"; scripts/check adds them up. A case fails at its first failed check but goes on.
+ *
+ *     build/tests/model/test_golden llama    that case alone
+ *     build/tests/model/test_golden -v       with what a test has to tell when nothing is wrong (test_verbose_) */
 #ifndef ROSE_TESTS_TEST_H
 #define ROSE_TESTS_TEST_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int test_failures_; /* failed checks of the running case */
+static bool test_verbose_; /* -v */
 
 #define TEST(name) static void test_##name(void)
 
@@ -54,8 +59,12 @@ struct test_case {
 static inline int test_run_all(const struct test_case *cases, size_t n, int argc, char **argv)
 {
     int passed = 0, failed = 0;
+    const char *only = NULL;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "-v")) test_verbose_ = true;
+        else only = argv[i];
     for (size_t i = 0; i < n; i++) {
-        if (argc > 1 && strcmp(argv[1], cases[i].name)) continue;
+        if (only && strcmp(only, cases[i].name)) continue;
         test_failures_ = 0;
         cases[i].run();
         if (test_failures_) failed++, printf("FAIL %s\n", cases[i].name);
@@ -65,7 +74,7 @@ static inline int test_run_all(const struct test_case *cases, size_t n, int argc
     return failed || !passed;
 }
 
-/* One entry a case: CASE(name). argv[1] runs a single case. */
+/* One entry a case: CASE(name). */
 #define CASE(name) {#name, test_##name}
 #define TEST_MAIN(...)                                                                                        \
     int main(int argc, char **argv)                                                                           \

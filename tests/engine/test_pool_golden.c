@@ -139,7 +139,7 @@ static void check_model(const char *name)
         check_path(&g, g.file, 1, DETERMINISTIC);
         check_path(&g, g.file, 1, DEFAULT_EXACT);
     }
-    if (getenv("VERBOSE")) printf("%s: within %.2g\n", name, worst_seen);
+    if (test_verbose_) printf("%s: within %.2g\n", name, worst_seen);
     golden_close(&g);
 }
 

@@ -194,7 +194,7 @@ static inline void exact_products(struct program *program)
 static inline void exact_products_check(const char *model)
 {
     CHECK(exact_seen.rounded + exact_seen.unrounded > 0);
-    if (getenv("VERBOSE")) printf("%s: %ld rounded results, %ld of them told from float32, %ld others, worst %.2g of its bound\n", model, exact_seen.rounded, exact_seen.told, exact_seen.unrounded, exact_seen.worst);
+    if (test_verbose_) printf("%s: %ld rounded results, %ld of them told from float32, %ld others, worst %.2g of its bound\n", model, exact_seen.rounded, exact_seen.told, exact_seen.unrounded, exact_seen.worst);
     if (!(exact_seen.worst <= 1)) fprintf(stderr, "%s: %g times its bound: %s\n", model, exact_seen.worst, exact_seen.where);
     CHECK(exact_seen.worst <= 1);
     CHECK(exact_seen.told >= 0.75 * exact_seen.rounded);

@@ -47,7 +47,6 @@ static uint64_t hash_stream(FILE *f, uint64_t h)
 
 static void run(const char *command)
 {
-    if (getenv("SIMT_VERBOSE")) fprintf(stderr, "%s\n", command);
     int rc = system(command);
     if (rc) die("compiling failed", command);
 }

@@ -266,7 +266,7 @@ TEST(compiles)
     struct strbuf table = {0};
     jit_print_kernels(jit, &table);
     CHECK(table.n > 0 && !strstr(table.p, "failed"));
-    if (test_failures_ || getenv("SHOW_KERNELS")) printf("%s", table.p);
+    if (test_failures_ || test_verbose_) printf("%s", table.p);
     strbuf_free(&table);
     jit_close(jit);
 }

@@ -89,7 +89,7 @@ TEST(each_mistake_is_found)
             struct simt_report r = run(cases[i].mistake, seed, &worst);
             found |= r.fault == cases[i].want;
             if (r.fault != cases[i].or) CHECK_SIMT(r, cases[i].want);
-            if (seed == 0 && getenv("SIMT_SHOW"))
+            if (seed == 0 && test_verbose_)
                 printf("  %d: %s: %s\n", cases[i].mistake, simt_fault_name(r.fault), r.message);
         }
         if (!found)

@@ -65,7 +65,7 @@ TEST(each_is_found_and_its_correction_is_clean)
             CHECK_SIMT_CLEAN(good);
             if (test_failures_) fprintf(stderr, "case %d\n", cases[i].number);
             if (test_failures_ > 5) return;
-            if (seed == 0 && getenv("SIMT_SHOW"))
+            if (seed == 0 && test_verbose_)
                 printf("  %d: %s: %s\n", cases[i].number, simt_fault_name(bad.fault), bad.message);
         }
 }
