@@ -125,8 +125,16 @@ def opened():
     global browser
     browser = browser or Browser()
     browser.problems.clear()
+    browser.js("window.before = true")
     browser.call("Page.navigate", url=f"http://127.0.0.1:{Server.shared().port}/")
-    browser.until("document.readyState === 'complete' && document.getElementById('model').options.length > 0")
+
+    def there():
+        try:
+            return browser.js("!window.before && document.readyState === 'complete' && document.getElementById('model').options.length > 0")
+        except AssertionError:  # the page before went away under the question
+            return False
+
+    until(there, "the page is loaded")
     browser.js("document.getElementById('temperature').value = 0; document.getElementById('max_tokens').value = 60; document.getElementById('prompt').focus()")
     return browser
 

@@ -1,10 +1,12 @@
 """rose on a terminal (a pty): line editing and history of rose chat, Ctrl-C, the offer to fetch, colours."""
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 import e2e
@@ -19,7 +21,7 @@ class Terminal:
         self.master, slave = pty.openpty()
         changes = {"TERM": "xterm", "HF_HUB_CACHE": None, "HF_TOKEN": None, "NO_COLOR": None, **(env or {})}
         self.process = subprocess.Popen([ROSE, *words], stdin=slave, stdout=slave, stderr=slave, env=environment(changes), start_new_session=True,
-                                        preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(slave)
         self.seen = ""
         self.mark = 0
@@ -51,6 +53,15 @@ class Terminal:
             assert piece, f"{pattern!r} did not come; {self.seen!r}"
             self.seen += piece.decode(errors="replace")
 
+    def prompt(self):
+        """The prompt, and the line editor reading: it shows the prompt before it takes the terminal out of its own line mode, where a key
+        means something else."""
+        self.expect("> ")
+        end = time.monotonic() + 120
+        while termios.tcgetattr(self.master)[3] & termios.ICANON:
+            assert time.monotonic() < end, "the line editor does not read"
+            time.sleep(0.01)
+
     def end(self, status):
         equal(self.process.wait(timeout=120), status)
 
@@ -67,18 +78,18 @@ def a_prompt_typed_at_the_terminal():
 def a_conversation():
     with directory() as d, Terminal("chat", MODEL, "-n", "12", env={"XDG_CACHE_HOME": d}) as t:
         t.expect("/help lists commands")
-        t.expect("> ")
+        t.prompt()
         t.type("/hell\x7fp\n")  # a typing error, rubbed out
         t.expect("begin anew")
-        t.expect("> ")
+        t.prompt()
         t.type("What is gravity?\n")
         t.expect(r"cut off\]")
-        t.expect("> ")
+        t.prompt()
         t.type("\x1b[A\x1b[A\n")  # two lines up: /help
         t.expect("begin anew")
-        t.expect("> ")
+        t.prompt()
         t.type("half a line\x03")  # Ctrl-C forgets it
-        t.expect("> ")
+        t.prompt()
         t.type("/exit\n")
         t.end(0)
         history = os.path.join(d, "rose", "history")
@@ -86,9 +97,10 @@ def a_conversation():
         assert "gravity" in open(history).read()
         # The next conversation begins with it.
         with Terminal("chat", MODEL, "-n", "12", env={"XDG_CACHE_HOME": d}) as again:
-            again.expect("> ")
+            again.prompt()
             again.type("\x10\x10\x10\n")  # Ctrl-P past /exit and /help: the question
             again.expect(r"cut off\]")
+            again.prompt()
             again.type("\x04")
             again.end(0)
 
@@ -96,12 +108,12 @@ def a_conversation():
 @case
 def control_c_stops_the_answer_only():
     with directory() as d, Terminal("chat", MODEL, "--ignore-eos", env={"XDG_CACHE_HOME": d}) as t:
-        t.expect("> ")
+        t.prompt()
         t.type("Write a very long story.\n")
         t.expect(r"story\.\r\n.{20}")
         t.type("\x03")
         t.expect(r"\[stopped\]")
-        t.expect("> ")
+        t.prompt()
         t.type("/exit\n")
         t.end(0)
     with Terminal("run", MODEL, "Write a very long story.", "--ignore-eos") as t:
