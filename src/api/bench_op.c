@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "api/kernels.h"
 #include "base/json.h"
@@ -25,6 +26,7 @@ struct sweep {
     void *noise;
     struct strbuf json;
     int cases, done;
+    enum dtype weights;
 };
 
 /* ---- what is asked for ---- */
@@ -57,6 +59,17 @@ static enum rose_status read_shape(struct sweep *s, const char *shape, struct ro
     return ROSE_INVALID;
 }
 
+/* --weights: bf16 or a block format. */
+static enum rose_status read_weights(struct sweep *s, struct rose_error *err)
+{
+    s->weights = DTYPE_NONE;
+    for (int t = DTYPE_NONE + 1; t < DTYPE_COUNT; t++)
+        if (!strcasecmp(s->o->weights, dtype_info((enum dtype)t)->name) && (t == DTYPE_BF16 || dtype_info((enum dtype)t)->block > 1)) s->weights = (enum dtype)t;
+    if (s->weights == DTYPE_NONE) return status_set(err, ROSE_INVALID, "weights \"%.40s\": bf16 or a block format of GGUF (q4_0, q4_k, q6_k, mxfp4, ...)", s->o->weights);
+    if (s->weights != DTYPE_BF16 && strcmp(s->kind->name, "matmul")) return status_set(err, ROSE_UNSUPPORTED, "%s takes bf16 weights; --weights is for matmul", s->kind->name);
+    return ROSE_OK;
+}
+
 static enum rose_status read_options(struct sweep *s, struct rose_error *err)
 {
     struct strbuf known = {0};
@@ -70,6 +83,8 @@ static enum rose_status read_options(struct sweep *s, struct rose_error *err)
     while (s->numbers < BENCH_OP_NUMBERS && s->kind->number[s->numbers].name) s->numbers++;
     for (int i = 0; i < s->numbers; i++) ROSE_TRY(read_values(s, i, s->kind->number[i].usual, err));
     for (size_t i = 0; i < s->o->shapes_count; i++) ROSE_TRY(read_shape(s, s->o->shapes[i], err));
+    s->weights = DTYPE_BF16;
+    if (s->o->weights) ROSE_TRY(read_weights(s, err));
     s->cases = 1;
     for (int i = 0; i < s->numbers; i++) {
         s->cases *= s->values[i];
@@ -272,7 +287,7 @@ static enum rose_status run_all(struct sweep *s, struct rose_error *err)
     struct bench_case *c = calloc(1, sizeof *c);
     enum rose_status status = c ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (int n = 0; n < s->cases && status == ROSE_OK; n++) {
-        *c = (struct bench_case){.device = s->device->device, .noise = s->noise};
+        *c = (struct bench_case){.device = s->device->device, .weights = s->weights, .noise = s->noise};
         int rest = n; /* the last number changes fastest, but the first is the one to read down: it comes last here */
         for (int i = 0; i < s->numbers; i++) c->value[i] = s->value[i][rest % s->values[i]], rest /= s->values[i];
         status = run_case(s, c, err);
@@ -301,7 +316,7 @@ static enum rose_status make(struct sweep *s, struct rose_error *err)
     json_add_str(b, str_of(d->info.name));
     strbuf_adds(b, ",\"arch\":");
     json_add_str(b, str_of(d->info.arch));
-    strbuf_printf(b, ",\"planned\":%s,\"units\":%d", d->planning ? "true" : "false", d->info.units);
+    strbuf_printf(b, ",\"planned\":%s,\"units\":%d,\"weights\":\"%s\"", d->planning ? "true" : "false", d->info.units, dtype_info(s->weights)->name);
     add_number(b, "bandwidth", s->bandwidth), add_number(b, "tensor_rate", s->tensor);
     strbuf_adds(b, ",\"numbers\":[");
     for (int i = 0; i < s->numbers; i++) strbuf_printf(b, "%s\"%s\"", i ? "," : "", s->kind->number[i].name);

@@ -25,6 +25,7 @@ struct bench_case {
         size_t bytes;
     } memory[BENCH_OP_MEMORY];
     int memories;
+    enum dtype weights; /* of matmul's weight */
     const void *noise; /* 1 MiB of random values of the device's activation type, on the host */
 };
 

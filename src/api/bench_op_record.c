@@ -82,35 +82,54 @@ static float *vector(struct bench_case *c, int32_t n, struct rose_error *err)
     return p;
 }
 
-/* Where the device wants it, from rows on the host. */
-static enum rose_status place_weight(struct bench_case *c, struct tensor t, bool packed, char *place, struct op_weight *out, struct rose_error *err)
+/* Bytes of a weight: where the device wants it, or as it is. */
+static size_t weight_bytes(const struct bench_case *c, const struct tensor *t, bool expert)
 {
-    size_t bytes = (size_t)tensor_count(&t) * 2;
-    if (on_cuda(c)) {
-        ROSE_TRY(put(c, place, t.data, bytes, err));
-        return matmul_cuda_weight(&t, true, place, out, err);
-    }
-    if (packed) return op_weight_pack(c->device, &t, place, out, err);
-    memcpy(place, t.data, bytes);
+    size_t packed = on_cuda(c) ? matmul_cuda_weight_bytes(t, expert) : op_weight_bytes(c->device, t);
+    return packed ? packed : (size_t)tensor_rows(t) * dtype_row_bytes(t->dtype, (size_t)tensor_cols(t));
+}
+
+/* Where the device wants it, from rows on the host. */
+static enum rose_status place_weight(struct bench_case *c, struct tensor t, char *place, struct op_weight *out, struct rose_error *err)
+{
+    if (on_cuda(c) || op_weight_bytes(c->device, &t)) return op_weight_pack(c->device, &t, place, out, err);
+    memcpy(place, t.data, weight_bytes(c, &t, false));
     t.data = place;
     return op_weight_pack(c->device, &t, NULL, out, err);
 }
 
-/* `matrices` of [n, k], one behind the other as a model's experts lie. */
-static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t n, int32_t k, struct op_weight *out, struct rose_error *err)
+/* Blocks of random bits: no NaN, small scales. */
+static void random_blocks(enum dtype dtype, uint8_t *out, size_t bytes)
 {
-    struct tensor t = {.dtype = DTYPE_BF16, .ndim = 2, .shape = {n, k}};
-    size_t count = (size_t)n * (size_t)k, packed = on_cuda(c) ? 0 : op_weight_bytes(c->device, &t), each = size_round_up(packed ? packed : count * 2, 256);
+    size_t block = dtype_info(dtype)->bytes, scale = dtype == DTYPE_Q6_K ? 208 : dtype == DTYPE_Q3_K ? 108 : dtype == DTYPE_Q2_K ? 80 : 0;
+    bool one_byte = dtype == DTYPE_MXFP4, two = dtype == DTYPE_Q4_1 || dtype == DTYPE_Q5_1 || dtype == DTYPE_Q2_K || dtype == DTYPE_Q4_K || dtype == DTYPE_Q5_K;
+    uint32_t state = 2463534242u;
+    for (size_t i = 0; i < bytes; i++) {
+        size_t at = i % block;
+        state = state * 1664525u + 1013904223u;
+        out[i] = (uint8_t)(state >> 24);
+        if (one_byte && at == 0) out[i] = (uint8_t)(116 + out[i] % 4);
+        else if (!one_byte && (at == scale + 1 || (two && at == scale + 3))) out[i] = (uint8_t)(0x04 | (out[i] & 0x83)); /* a half around 2^-13 */
+    }
+}
+
+/* `matrices` of [n, k], one behind the other as a model's experts lie. */
+static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t n, int32_t k, bool expert, struct op_weight *out, struct rose_error *err)
+{
+    struct tensor t = {.dtype = c->weights, .ndim = 2, .shape = {n, k}};
+    size_t row = dtype_row_bytes(t.dtype, (size_t)k), each = size_round_up(weight_bytes(c, &t, expert), 256);
+    if (!row) return status_set(err, ROSE_INVALID, "k %d is not whole blocks of %s", k, dtype_info(t.dtype)->name);
     char *place = take(c, each * (size_t)matrices, err);
     if (!place) return ROSE_NO_MEMORY;
-    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, true, place + each * (size_t)i, &out[i], err));
+    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, expert, place + each * (size_t)i, &out[i], err));
     if (c->device->planning) return ROSE_OK;
-    uint16_t *rows = malloc(count * 2);
+    void *rows = malloc((size_t)n * row);
     if (!rows) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    op_dummy_rows(&t, 1, rows);
+    if (t.dtype == DTYPE_BF16) op_dummy_rows(&t, 1, rows);
+    else random_blocks(t.dtype, rows, (size_t)n * row);
     t.data = rows;
     enum rose_status s = ROSE_OK;
-    for (int32_t i = 0; i < matrices && s == ROSE_OK; i++) s = place_weight(c, t, packed != 0, place + each * (size_t)i, &out[i], err);
+    for (int32_t i = 0; i < matrices && s == ROSE_OK; i++) s = place_weight(c, t, place + each * (size_t)i, &out[i], err);
     free(rows);
     return s;
 }
@@ -243,7 +262,7 @@ static enum rose_status record_matmul(struct bench_case *c, struct rose_error *e
     struct op_weight *w = ARENA_ARRAY(&c->program->arena, struct op_weight, 1);
     struct op_matmul m = {.name = "matmul", .layer = -1, .parts_count = 1, .parts = {{.weight = w}}};
     if (!w) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    ROSE_TRY(weights(c, 1, n, k, w, err));
+    ROSE_TRY(weights(c, 1, n, k, false, w, err));
     ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, k, &m.x, err));
     ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, n, &m.parts[0].y, err));
     return op_matmul(c->program, &m, err);
@@ -255,9 +274,9 @@ static enum rose_status record_moe(struct bench_case *c, struct rose_error *err)
     struct op_weight *w = ARENA_ARRAY(&c->program->arena, struct op_weight, (size_t)experts * 3);
     if (!w) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     if (top > experts) return status_set(err, ROSE_INVALID, "%d of %d experts", top, experts);
-    ROSE_TRY(weights(c, experts, inner, hidden, w, err));
-    ROSE_TRY(weights(c, experts, inner, hidden, w + experts, err));
-    ROSE_TRY(weights(c, experts, hidden, inner, w + 2 * experts, err));
+    ROSE_TRY(weights(c, experts, inner, hidden, true, w, err));
+    ROSE_TRY(weights(c, experts, inner, hidden, true, w + experts, err));
+    ROSE_TRY(weights(c, experts, hidden, inner, true, w + 2 * experts, err));
     size_t choices = (size_t)rows * (size_t)top * 4;
     struct op_moe_route r = {.layer = 0, .experts = experts, .top_k = top, .score = OP_MOE_SOFTMAX, .normalize = true};
     r.ids = program_buffer(c->program, "ids", choices), r.weights = program_buffer(c->program, "weights", choices);

@@ -9,7 +9,7 @@
 
 static struct {
     struct option_list shapes;
-    const char *arch, *csv, *svg;
+    const char *arch, *csv, *svg, *weights;
     double seconds;
     bool json;
 } o;
@@ -17,6 +17,7 @@ static struct {
 static const struct option options[] = {
     {"shape", 's', OPTION_LIST, NULL, "NAME=N,...", NULL, NULL, 0, 0, "values of one of the op's numbers; may be repeated, every combination is measured", &o.shapes},
     {"seconds", 0, OPTION_NUMBER, NULL, "S", NULL, "0.3", 0.001, 60, "for each case", &o.seconds},
+    {"weights", 0, OPTION_TEXT, NULL, "TYPE", NULL, NULL, 0, 0, "matmul: what the weight is stored as: bf16 (unless given), or a block format of GGUF such as q4_k", &o.weights},
     {"arch", 0, OPTION_TEXT, NULL, "ARCH", NULL, NULL, 0, 0, "no measurement: what is planned for sm_80, sm_89, sm_90a, sm_100a or sm_120a", &o.arch},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     {"csv", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "the results as CSV", &o.csv},
@@ -139,7 +140,7 @@ int cli_bench_op(const struct cli_command *self, int argc, char **argv)
     }
     struct cli_progress progress;
     cli_progress_begin(&progress);
-    struct rose_bench_op_options bench = {.op = words[0], .shapes = o.shapes.items, .shapes_count = (size_t)o.shapes.count, .seconds = o.seconds, .arch = o.arch,
+    struct rose_bench_op_options bench = {.op = words[0], .shapes = o.shapes.items, .shapes_count = (size_t)o.shapes.count, .seconds = o.seconds, .weights = o.weights, .arch = o.arch,
                                           .nvrtc = option_env("ROSE_NVRTC"), .progress = cli_progress_show, .progress_user = &progress};
     char *text = NULL;
     enum rose_status s = rose_bench_op(device, &bench, &text, &err);
