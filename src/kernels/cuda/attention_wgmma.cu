@@ -302,17 +302,6 @@ DEVICE void wg_store(const struct attention_tile_params *p, const struct tile *t
     }
 }
 
-/* The compiler's scheduler moves a wait for products up to the place where their issue ended, over all arithmetic. It leaves the
- * order of memory accesses alone: a store of the softmax's last result keeps the softmax before the wait. */
-DEVICE void wg_keep_order(float *order, float last)
-{
-#ifdef ROSE_SIMT
-    (void)order, (void)last;
-#else
-    asm volatile("st.volatile.shared.f32 [%0], %1;" ::"r"(shared_address(order)), "f"(last) : "memory");
-#endif
-}
-
 /* The warp has read what the barrier guards. */
 DEVICE void wg_release(mbarrier *bar)
 {
@@ -367,7 +356,7 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
                 wg_release(&b->k_empty[turn]);
                 if (++turn == STAGES) turn = 0, phase ^= 1;
                 wg_softmax(s, t.from + (int32_t)(j * N), &r);
-                wg_keep_order(order, r.l[0] + r.l[1]);
+                wgmma_keep_order(order, r.l[0] + r.l[1]); /* the softmax's last result */
                 wgmma_wait(0);
                 wgmma_pin(o, HD / 2);
                 wg_release(&b->v_empty[v_turn]);

@@ -11,6 +11,7 @@
  *     wgmma_wait(n);                      all but the n youngest groups are complete; only then d may be read, register a
  *                                         and the shared memory be written
  *     wgmma_pin(d, count);                keeps the compiler from moving accesses to d across the asm; after wait, before fence
+ *     wgmma_keep_order(shared, last);     keeps arithmetic whose result is last before a wgmma_wait that follows
  *
  * N is a constant, a multiple of 8 up to 256 (s8: 8, 16, 24 and multiples of 16; macros paste it); accumulate 0 starts from
  * zero.
@@ -78,6 +79,16 @@ DEVICE void rose_pin_(int32_t &x)
     asm volatile("" : "+r"(x)::"memory");
 }
 #endif
+/* ptxas moves wgmma_wait up to the end of the products' issue, over all arithmetic, but leaves the order of memory accesses alone:
+ * a store (PTX 9.7.9.12 "st", .volatile) of what the arithmetic ends in keeps it before the wait. shared: a place of the thread's own. */
+DEVICE void wgmma_keep_order(float *shared, float last)
+{
+#ifdef ROSE_SIMT
+    simt_store(shared, &last, 4);
+#else
+    asm volatile("st.volatile.shared.f32 [%0], %1;" ::"r"(shared_address(shared)), "f"(last) : "memory");
+#endif
+}
 /* Takes registers from, or gives them to, the block's pool: n a multiple of 8, 24 .. 256, a constant. All warps of the
  * warpgroup; needs a register limit at launch (launch bounds with a minimum of blocks). */
 #ifdef ROSE_SIMT
