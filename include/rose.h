@@ -88,6 +88,8 @@ struct rose_engine_options {
     int max_sequences;      /* running at once; 0: 64 */
     int max_waiting;        /* queued at most, more are refused with ROSE_BUSY; 0: 4096 */
     int step_tokens;        /* token budget of a step; 0: 512, on a GPU 8192 */
+    double step_stretch;    /* while sequences decode, prompts may stretch a step to so many times what it takes without them; 0: 2, on a GPU no such
+                             * bound; 1000 or more: none (a quarter of step_tokens, on a GPU half, bounds the rows) */
     const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU bf16), "f16", "f32", "bf16", "q8_0", "fp8" */
     size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
     double memory_share;    /* without kv_bytes: of what the machine has left, the cache's part, above 0 to 1 (0: all); for several models */

@@ -185,7 +185,7 @@ enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_eng
     struct cli_progress progress;
     cli_progress_begin(&progress);
     struct rose_engine_options engine = {.model = model, .context = (int)c->context, .max_sequences = c->sequences ? (int)c->sequences : 1, .kv = c->kv,
-                                         .step_tokens = (int)c->step_tokens, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
+                                         .step_tokens = (int)c->step_tokens, .step_stretch = 1000, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
                                          .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = tokenizer_only, .dummy_weights = c->dummy_weights, .task = c->task, .weights = c->weights, .progress = cli_progress_show, .progress_user = &progress};
     struct strbuf text = {0};
     if (c->chat_template) ROSE_TRY(cli_read(c->chat_template, 4 << 20, &text, err));

@@ -4,15 +4,7 @@
 
 #include "base/guard.h"
 #include "engine/engine.h"
-
-static void observe(struct rose_histogram *h, double seconds)
-{
-    int i = 0;
-    while (i < ROSE_HISTOGRAM_BUCKETS - 1 && seconds > ldexp(1, i - 12)) i++;
-    h->count[i]++;
-    h->total++;
-    h->sum += seconds;
-}
+#include "engine/histogram.h"
 
 static void final_event(struct engine *e, struct request *r, enum rose_status status, const char *message)
 {
@@ -29,8 +21,8 @@ static void final_event(struct engine *e, struct request *r, enum rose_status st
     s->finished++;
     s->cancelled += r->finish == ROSE_FINISH_CANCELLED || r->finish == ROSE_FINISH_DEADLINE;
     s->failed += r->finish == ROSE_FINISH_ERROR;
-    observe(&s->end_to_end, now - r->submitted_s);
-    observe(&s->queue_time, out.queued_s);
+    histogram_observe(&s->end_to_end, now - r->submitted_s);
+    histogram_observe(&s->queue_time, out.queued_s);
     pthread_mutex_unlock(&e->counters.lock);
     events_push(&e->events, &out);
 }
@@ -125,8 +117,8 @@ static void token_times(struct engine *e, struct sequence *s)
     struct rose_stats *st = &e->counters.stats;
     pthread_mutex_lock(&e->counters.lock);
     st->tokens_out++;
-    if (!s->evented) observe(&st->ttft, now - s->request->submitted_s);
-    else observe(&st->inter_token, now - s->last_token_s);
+    if (!s->evented) histogram_observe(&st->ttft, now - s->request->submitted_s);
+    else histogram_observe(&st->inter_token, now - s->last_token_s);
     pthread_mutex_unlock(&e->counters.lock);
     if (!s->evented) s->first_token_s = now;
     s->evented = true;
@@ -245,10 +237,13 @@ void step_collect(struct engine *e)
     st->last_prefill_rows = step->prefill_rows;
     st->last_decode_rows = step->decode_rows;
     st->last_step_s = now - step->begun_s;
+    /* With two steps in flight a step begins while its predecessor runs: what it adds is the time between the two ends. */
+    double took = now - ROSE_MAX(step->begun_s, e->counters.last_step_at_s);
     e->counters.last_step_at_s = now;
     e->counters.recent[st->steps % ROSE_STEPS_KEPT] = (struct rose_step){st->steps, step->prefill_rows, step->decode_rows, (float)st->last_step_s};
-    observe(&st->step_time, st->last_step_s);
+    histogram_observe(&st->step_time, st->last_step_s);
     pthread_mutex_unlock(&e->counters.lock);
+    pace_observe(&e->pace, step->decode_rows, step->prefill_rows, took);
     events_hold(&e->events);
     for (int32_t i = 0; i < step->entries_count; i++) {
         struct sequence *s = step->entries[i].sequence;

@@ -302,6 +302,7 @@ static void set_limits(struct engine *e, const struct engine_plan *plan)
                                      .max_samples = ROSE_MAX(o->max_sequences, 16), .page_tokens = plan->page_tokens, .groups = c->groups_count};
     for (int32_t g = 0; g < c->groups_count; g++)
         if (c->groups[g].window) e->sched.group_blocks[g] = (c->groups[g].window + o->step_tokens) / plan->page_tokens + 2;
+    pace_open(&e->pace, o->stretch, o->prefill_tokens);
     e->limits = (struct request_limits){.context = plan->context, .vocabulary = c->vocabulary, .groups = c->groups_count, .page_tokens = plan->page_tokens,
                                         .tokenizer = e->tokenizer};
 }

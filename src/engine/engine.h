@@ -16,19 +16,21 @@
 #include "cache/prefix.h"
 #include "engine/batch.h"
 #include "engine/events.h"
+#include "engine/pace.h"
 #include "engine/programs.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/staging.h"
 #include "model/model.h"
 
-enum { ENGINE_PAGE_TOKENS = 32 };
+enum { ENGINE_PAGE_TOKENS = 32, ENGINE_NO_STRETCH = 1000 };
 
 struct engine_options {
     int32_t context, max_sequences, max_waiting, step_tokens, prefill_tokens, depth;
     enum dtype kv;
     size_t kv_bytes;
     double memory_share; /* rose_engine_options */
+    double stretch;       /* rose_engine_options.step_stretch */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
     bool tune; /* CUDA: measure before the first request (programs_tune.c) */
@@ -70,6 +72,7 @@ struct engine {
     struct device *device;
     struct request_limits limits;
     struct sched_limits sched;
+    struct pace pace;
     /* cache */
     struct op_cache cache;
     size_t pool_bytes;

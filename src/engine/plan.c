@@ -3,6 +3,7 @@
 #include "ops/attention.h"
 
 enum { DEFAULT_SEQUENCES = 64, DEFAULT_WAITING = 4096, DEFAULT_STEP = 512 };
+enum { CPU_STRETCH = 2 };
 enum { CUDA_SEQUENCES = 256, CUDA_STEP = 8192 };
 
 static void defaults(const struct model_config *c, bool cuda, struct engine_options *o)
@@ -11,10 +12,12 @@ static void defaults(const struct model_config *c, bool cuda, struct engine_opti
     if (!o->max_waiting) o->max_waiting = DEFAULT_WAITING;
     if (!o->step_tokens) o->step_tokens = cuda ? CUDA_STEP : DEFAULT_STEP;
     o->step_tokens = ROSE_MAX(o->step_tokens, o->max_sequences);
-    /* While others decode, prefill gets a share that at most triples a step's length; on a GPU as much as its products need to run at full
+    /* While others decode, prefill gets at most a quarter of the rows, and of those what `stretch` leaves time for (pace.h); on a GPU as much as its products need to run at full
      * rate, which bounds the time between two tokens (about 95 ms for 8 billion weights on an H200). */
     if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(o->step_tokens / (cuda ? 2 : 4), 32);
     o->prefill_tokens = ROSE_MIN(o->prefill_tokens, o->step_tokens);
+    if (o->stretch <= 0) o->stretch = cuda ? 0 : CPU_STRETCH;
+    if (o->stretch >= ENGINE_NO_STRETCH) o->stretch = 0;
     if (!o->depth) o->depth = 1;
     if (!o->kv) o->kv = cuda ? DTYPE_BF16 : DTYPE_F16;
     if (!o->context) o->context = c->context;

@@ -4,6 +4,8 @@
 
 #include "engine/engine.h"
 
+#define TOGETHER_S 0.05 /* requests of one burst */
+
 static bool wants_all_rows(const struct sequence *s) { return s->prompt_logprobs && !s->prompt_done; }
 
 /* Sequences the scheduler may choose from: all running ones, and the first of the queue. */
@@ -223,12 +225,39 @@ static void begin_step(struct engine *e, struct step *step, struct batch *b)
     staging_begin(e, step);
 }
 
+/* Requests that came together do not wait behind each other's answers: the first tokens of an answer protect it only from prompts of others. */
+static bool came_together(const struct sequence *answer, double submitted_s)
+{
+    enum { FIRST_TOKENS = 1 };
+    return answer->generated <= FIRST_TOKENS && fabs(submitted_s - answer->request->submitted_s) < TOGETHER_S;
+}
+
+static bool decodes(const struct sched_seq *s) { return s->running && !s->hold && s->length - s->computed == 1; }
+
+/* The limits of this step: the pace decides what prompts may take beside decode rows. */
+static struct sched_limits limits_now(const struct engine *e, int32_t n)
+{
+    struct sched_limits limits = e->sched;
+    int32_t decoding = 0, requests = ROSE_MIN(n, e->options.max_sequences);
+    double oldest = INFINITY; /* of the prompts to be read */
+    bool bound = e->pace.stretch <= 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct sequence *q = e->planned[i];
+        if (decodes(&e->plan[i])) decoding++;
+        else if (!e->plan[i].hold && e->plan[i].length > e->plan[i].computed) oldest = ROSE_MIN(oldest, q->generated ? q->last_token_s : q->request->submitted_s);
+    }
+    for (int32_t i = 0; i < n && !bound; i++) bound = decodes(&e->plan[i]) && !came_together(e->planned[i], oldest);
+    limits.prefill_tokens = bound ? pace_rows(&e->pace, decoding, requests) : limits.step_tokens;
+    return limits;
+}
+
 bool step_submit(struct engine *e)
 {
     int32_t n = gather(e);
     if (!n) return false;
     hold_for_prefixes(e, n);
-    struct sched_result plan = sched_plan(&e->sched, e->plan, n, e->pages.free_count + e->prefix.idle_pages, e->order);
+    struct sched_limits limits = limits_now(e, n);
+    struct sched_result plan = sched_plan(&limits, e->plan, n, e->pages.free_count + e->prefix.idle_pages, e->order);
     if (plan.preempted && e->submitted > e->collected) return false; /* tokens in flight must be known before they can be computed again */
     struct rose_error err = {0};
     for (int32_t i = 0; i < n; i++)

@@ -29,7 +29,7 @@ enum {
     ATTENTION_HALF_CHUNK = 2048, /* as ATTENTION_CHUNK, in bfloat16 */
     ATTENTION_PANEL = 512,       /* tokens packed at a time; a multiple of the tile */
     ATTENTION_DIRECT_ROWS = 12,  /* up to so many rows are computed straight from the cache */
-    ATTENTION_HALF_LEAST = 32,   /* sequences of fewer rows times heads of an item are computed in float32 */
+    ATTENTION_HALF_LEAST = 24,   /* sequences of fewer rows times heads of an item are computed in float32 */
     ATTENTION_HALF_OWN_LEAST = 8, /* the same over own rows, which either way must be turned over first */
 };
 
