@@ -215,6 +215,7 @@ static const struct {
              {op_cases_value_name, op_cases_value_run, op_cases_value_plan},
              {op_cases_blocks_name, op_cases_blocks_run, op_cases_blocks_plan},
              {op_cases_pool_name, op_cases_pool_run, op_cases_pool_plan},
+             {op_cases_quant_name, op_cases_quant_run, op_cases_quant_plan},
              {op_cases_fp8_name, op_cases_fp8_run, op_cases_fp8_plan},
              {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};
 enum { FILES = sizeof files / sizeof *files };

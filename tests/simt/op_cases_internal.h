@@ -38,6 +38,10 @@ const char *op_cases_pool_name(int i);
 int op_cases_pool_run(int i, const struct op_io *io);
 bool op_cases_pool_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+const char *op_cases_quant_name(int i);
+int op_cases_quant_run(int i, const struct op_io *io);
+bool op_cases_quant_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 const char *op_cases_fp8_name(int i);
 int op_cases_fp8_run(int i, const struct op_io *io);
 bool op_cases_fp8_plan(int i, const struct device_info *device, int rows, struct plan *out);

@@ -161,8 +161,10 @@ int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
         CASE(plans_print), CASE(sm_90), CASE(sm_80), CASE(sm_100), CASE(sm_120)};
-    if (argc > 2 && !strcmp(argv[1], "--only")) {
-        int ran = run_device(1, argv[2]);
+    if (argc > 2 && !strcmp(argv[1], "--only")) { /* --only FILTER [ARCH] */
+        int ran = 0;
+        for (int d = 0; d < (int)(sizeof devices / sizeof *devices); d++)
+            if (!strcmp(devices[d].arch, argc > 3 ? argv[3] : "sm_90a")) ran += run_device(d, argv[2]);
         printf(test_failures_ || !ran ? "%d cases, FAIL\n" : "%d cases, passed\n", ran);
         return test_failures_ || !ran;
     }
