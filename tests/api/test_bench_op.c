@@ -10,14 +10,17 @@ static const char driver[] = SIMT_DRIVER_DIR "/libsimt_fast.so", cache[] = SIMT_
 static const struct {
     const char *op, *shapes[6];
     int cases;
+    const char *weights;
 } ops[] = {
-    {"norm", {"rows=1,5", "cols=256"}, 2},
-    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2},
-    {"act", {"rows=3", "cols=128", "gated=0,1"}, 2},
-    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2},
-    {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1},
-    {"matmul", {"rows=1,9", "n=128", "k=64"}, 2},
-    {"attention", {"sequences=2", "queries=1,3", "context=40", "heads=4", "kv_heads=2", "dim=64"}, 2},
+    {"norm", {"rows=1,5", "cols=256"}, 2, NULL},
+    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2, NULL},
+    {"act", {"rows=3", "cols=128", "gated=0,1"}, 2, NULL},
+    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2, NULL},
+    {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1, NULL},
+    {"matmul", {"rows=1,9", "n=128", "k=64"}, 2, NULL},
+    {"matmul", {"rows=1,80", "n=48", "k=256"}, 2, "q4_k"},
+    {"matmul", {"rows=2", "n=20", "k=96"}, 1, "Q5_1"},
+    {"attention", {"sequences=2", "queries=1,3", "context=40", "heads=4", "kv_heads=2", "dim=64"}, 2, NULL},
 };
 
 static void check(struct rose_device *device, const char *arch, bool measured)
@@ -27,7 +30,7 @@ static void check(struct rose_device *device, const char *arch, bool measured)
         char *text;
         size_t n = 0;
         while (n < 6 && ops[i].shapes[n]) n++;
-        struct rose_bench_op_options o = {.op = ops[i].op, .shapes = ops[i].shapes, .shapes_count = n, .seconds = 0.002, .copies = 3, .arch = arch, .cache_dir = cache, .nvrtc = driver};
+        struct rose_bench_op_options o = {.op = ops[i].op, .shapes = ops[i].shapes, .shapes_count = n, .seconds = 0.002, .copies = 3, .weights = ops[i].weights, .arch = arch, .cache_dir = cache, .nvrtc = driver};
         CHECK_OK(rose_bench_op(device, &o, &text, &err), err);
         if (!text) continue;
         struct arena a;
@@ -72,13 +75,15 @@ TEST(what_cannot_be)
     static const struct {
         const char *op, *shape;
         enum rose_status want;
-        const char *says;
-    } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act"}, {"norm", "lines=1", ROSE_INVALID, "cols=4096"}, {"norm", "rows=0", ROSE_INVALID, "from 1 to"},
-                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x"},         {"norm", "rows=", ROSE_INVALID, "no number"},   {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32"}};
+        const char *says, *weights;
+    } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act", NULL}, {"norm", "lines=1", ROSE_INVALID, "cols=4096", NULL}, {"norm", "rows=0", ROSE_INVALID, "from 1 to", NULL},
+                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL},   {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32", NULL},
+                 {"matmul", "k=96", ROSE_INVALID, "whole blocks of Q4_K", "q4_k"}, {"matmul", "k=96", ROSE_INVALID, "a block format of GGUF", "q9"},
+                 {"norm", "rows=1", ROSE_UNSUPPORTED, "--weights is for matmul", "q8_0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rose_error err = {0};
         char *text;
-        struct rose_bench_op_options o = {.op = cases[i].op, .shapes = &cases[i].shape, .shapes_count = 1, .arch = "sm_90a", .cache_dir = cache, .nvrtc = driver};
+        struct rose_bench_op_options o = {.op = cases[i].op, .shapes = &cases[i].shape, .shapes_count = 1, .weights = cases[i].weights, .arch = "sm_90a", .cache_dir = cache, .nvrtc = driver};
         CHECK_INT(rose_bench_op(NULL, &o, &text, &err), cases[i].want);
         CHECK(!text && strstr(err.message, cases[i].says) != NULL);
     }

@@ -25,10 +25,8 @@ static void check_blocks(const char *name, const char *notice)
         if (!*notice) CHECK_INT(m->memory_bytes, file);
     }
     model_close(m);
-    cuda_golden_begin(&under_test);
-    cuda_golden_file(&under_test, &g, g.file, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1);
-    cuda_golden_end(&under_test, name);
     golden_close(&g);
+    cuda_golden_model(&under_test, name, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1);
 }
 
 #define BLOCKS(name)             \
