@@ -385,20 +385,40 @@ static const char *refusal_text(unsigned status)
     }
 }
 
+/* A few hundred bytes into an empty send buffer. What has come and is not read would turn the close into a reset, which can overtake them. */
+static bool send_last(int fd, struct str text)
+{
+    char waste[4096];
+    ssize_t sent = send(fd, text.p, text.n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (int i = 0; i < 256 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++) {}
+    return sent == (ssize_t)text.n;
+}
+
+/* The same through the connection's TLS session, by the library that libmicrohttpd has loaded for it; without one the answer is only the close. */
+static bool send_last_tls(struct MHD_Connection *handle, struct str text)
+{
+    static ssize_t (*put)(void *, const void *, size_t), (*get)(void *, void *, size_t);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    char waste[4096];
+    if (!put) *(void **)&put = dlsym(RTLD_DEFAULT, "gnutls_record_send");
+    if (!get) *(void **)&get = dlsym(RTLD_DEFAULT, "gnutls_record_recv");
+    if (!info || !info->tls_session || !put || !get) return false;
+    ssize_t sent = put(info->tls_session, text.p, text.n);
+    for (int i = 0; i < 256 && get(info->tls_session, waste, sizeof waste) > 0; i++) {}
+    return sent == (ssize_t)text.n;
+}
+
 static void send_refusal(struct httpd *h, struct MHD_Connection *handle, int fd, unsigned status)
 {
     struct strbuf b = {0}, body = {0};
     struct httpd_request r = {.http = h, .method = "-", .path = "-", .status = (int)status, .began_s = httpd_now()};
-    char waste[4096];
     choose_id(h, handle, r.id, sizeof r.id);
     strbuf_printf(&body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":null}}", refusal_text(status), status < 500 || status == 505 ? "invalid_request_error" : "server_error");
     strbuf_printf(&b, "HTTP/1.1 %u %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n", status, MHD_get_reason_phrase_for(status), r.id);
     if (h->options->cors_origin) strbuf_printf(&b, "Access-Control-Allow-Origin: %s\r\n", h->options->cors_origin);
     strbuf_printf(&b, "Connection: close\r\nContent-Length: %zu\r\n\r\n%s", body.n, body.p ? body.p : "");
-    /* A few hundred bytes into an empty send buffer. What has come and is not read would turn the close into a reset, which can overtake them. */
-    ssize_t sent = b.failed ? -1 : send(fd, b.p, b.n, MSG_DONTWAIT | MSG_NOSIGNAL);
-    for (int i = 0; i < 256 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++) {}
-    r.sent = sent > 0 ? body.n : 0;
+    bool sent = !b.failed && (h->tls_cert ? send_last_tls(handle, strbuf_str(&b)) : send_last(fd, strbuf_str(&b)));
+    r.sent = sent ? body.n : 0;
     h->handler.completed(h->handler.user, &r);
     strbuf_free(&b);
     strbuf_free(&body);
@@ -406,11 +426,11 @@ static void send_refusal(struct httpd *h, struct MHD_Connection *handle, int fd,
 
 /* The library answers what it cannot parse in HTML and without an id, has no hook for that, and when it does so while it looks at headers writes the
  * answer's head twice. It queues these answers by this function of its own, which a program may define in its place: the answer is written here, and
- * MHD_NO makes the library close the connection. Over TLS the library's answer stays. Our own answers go to its function directly. */
+ * MHD_NO makes the library close the connection. Our own answers go to its function directly. */
 __attribute__((visibility("default"))) enum MHD_Result MHD_queue_response(struct MHD_Connection *handle, unsigned status, struct MHD_Response *m)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (!the_httpd || the_httpd->tls_cert || !info) return queue_response(handle, status, m);
+    if (!the_httpd || !info) return queue_response(handle, status, m);
     send_refusal(the_httpd, handle, info->connect_fd, status);
     return MHD_NO;
 }

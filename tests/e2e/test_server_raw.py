@@ -91,21 +91,58 @@ def malformed_requests_end_cleanly():
     equal(s.get("/health")[0], 200)
 
 
+# What libmicrohttpd does not take, and the status it gives.
+NOT_TAKEN = ((b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nbad header\r\nHost: x\r\n\r\n", 400), (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
+             (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-A: a\r\n" * 20000 + b"\r\n", 431), (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", 400),
+             (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 505))
+
+
+def refused_in_json(s, answer, code):
+    """One answer with that status, its error in JSON, its id in the log."""
+    equal(status(answer), code, answer[:200])
+    equal(answer.count(b"HTTP/1.1 %d " % code), 1, answer)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    check(b"X-Request-Id: " in head and b"Connection: close" in head and b"application/json" in head, head)
+    check(len(json.loads(body)["error"]["message"]) > 10, body)
+    s.wait_said(head.split(b"X-Request-Id: ")[1].split(b"\r\n")[0].decode())
+
+
 @test
 def what_the_library_refuses_is_json_with_an_id():
     s = Server("--max-headers", "16k", "--null-model")
-    for data, code in ((b"GET /health HTTP/1.1\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nbad header\r\nHost: x\r\n\r\n", 400), (b"GET /" + b"a" * 40000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
-                       (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-A: a\r\n" * 20000 + b"\r\n", 431), (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: abc\r\n\r\n", 400),
-                       (b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", 505)):
-        answer = s.raw(data)
-        equal(status(answer), code, answer[:200])
-        equal(answer.count(b"HTTP/1.1 %d " % code), 1, answer)
-        head, _, body = answer.partition(b"\r\n\r\n")
-        check(b"X-Request-Id: " in head and b"Connection: close" in head and b"application/json" in head, head)
-        check(len(json.loads(body)["error"]["message"]) > 10, body)
-        ident = head.split(b"X-Request-Id: ")[1].split(b"\r\n")[0].decode()
-        s.wait_said(ident)
+    for data, code in NOT_TAKEN:
+        refused_in_json(s, s.raw(data), code)
     equal(s.stop(), 0)
+
+
+def certificate(d):
+    """A key and a certificate in the folder, and what trusts it."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", d + "/key.pem", "-out", d + "/cert.pem", "-days", "2", "-subj", "/CN=localhost"],
+                   check=True, stderr=subprocess.DEVNULL)
+    context = ssl.create_default_context(cafile=d + "/cert.pem")
+    context.check_hostname = False
+    return context
+
+
+@test
+def what_the_library_refuses_over_tls_too():
+    with tempfile.TemporaryDirectory() as d:
+        context = certificate(d)
+        s = Server("--max-headers", "16k", "--null-model", "--tls-cert", d + "/cert.pem", "--tls-key", d + "/key.pem")
+        for data, code in NOT_TAKEN:
+            with context.wrap_socket(s.socket(), server_hostname="localhost") as c:
+                answer = b""
+                try:
+                    c.sendall(data)
+                except OSError:
+                    pass  # refused before all was sent
+                try:
+                    while piece := c.recv(65536):
+                        answer += piece
+                except (ssl.SSLError, ConnectionError):
+                    pass  # closed without goodbye
+            refused_in_json(s, answer, code)
+        equal(s.stop(), 0)
 
 
 @test
@@ -312,12 +349,9 @@ def keys_are_asked_for():
 @test
 def tls_and_unix_sockets():
     with tempfile.TemporaryDirectory() as d:
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", d + "/key.pem", "-out", d + "/cert.pem", "-days", "2", "-subj", "/CN=localhost"],
-                       check=True, stderr=subprocess.DEVNULL)
+        context = certificate(d)
         s = Server("--tls-cert", d + "/cert.pem", "--tls-key", d + "/key.pem")
         equal(s.scheme, "https")
-        context = ssl.create_default_context(cafile=d + "/cert.pem")
-        context.check_hostname = False
         with context.wrap_socket(s.socket(), server_hostname="localhost") as c:
             c.sendall(post("Connection: close\r\n"))
             check(c.recv(100).startswith(b"HTTP/1.1 200"), "TLS")
