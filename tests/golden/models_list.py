@@ -190,25 +190,25 @@ BAD_BLOCK = [{"quantization_config": p} for p in (
     {"weight_block_size": [128]}, {"weight_block_size": [128, 0]}, {"weight_block_size": [128, 100]}, {"weight_block_size": [0, 128]},
     {"weight_block_size": [1 << 40, 128]}, {"weight_block_size": "128x128"}, {"modules_to_not_convert": "lm_head"}, {"modules_to_not_convert": [3]})]
 MODELS["qwen3_fp8"] = dict(
-    fp8={"kind": "block", "dtype": "BF16"}, dtypes=["BF16"],
+    prompts=[40], fp8={"kind": "block", "dtype": "BF16"}, dtypes=["BF16"],
     config=sizes("qwen3", quantization_config=BLOCK, **FP8_SIZES), refused=BAD_BLOCK)
 MODELS["qwen3_moe_fp8"] = dict(
-    fp8={"kind": "block", "dtype": "F32"}, dtypes=["BF16", "F32"],
+    prompts=[40], fp8={"kind": "block", "dtype": "F32"}, dtypes=["BF16", "F32"],
     config=sizes("qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=160, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
                  quantization_config=BLOCK, **FP8_SIZES))
 MODELS["llama_fp8"] = dict(
-    fp8={"kind": "tensor", "dtype": "F32", "unused": ["input_scale", "k_scale", "v_scale"]}, dtypes=["BF16", "F16"],
+    prompts=[40], fp8={"kind": "tensor", "dtype": "F32", "unused": ["input_scale", "k_scale", "v_scale"]}, dtypes=["BF16", "F16"],
     config=sizes("llama", quantization_config={"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}, **FP8_SIZES),
     refused=[{"quantization_config": {"weight_block_size": [128, 128]}}],
     also=[{"quantization_config": {"activation_scheme": "dynamic"}}, {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}},
           {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": fp8_groups("tensor")}}])
 MODELS["llama_fp8_block"] = dict(
-    fp8={"kind": "block", "dtype": "F32", "scale": "weight_scale"}, dtypes=["BF16", "F32"],
+    prompts=[40], fp8={"kind": "block", "dtype": "F32", "scale": "weight_scale"}, dtypes=["BF16", "F32"],
     config=sizes("llama", quantization_config={"quant_method": "compressed-tensors", "format": "float-quantized",
                                                "config_groups": fp8_groups("block", block_structure=[128, 128])},
                  **{**FP8_SIZES, "hidden_size": 256, "intermediate_size": 384}))
 MODELS["llama_fp8_channel"] = dict(
-    fp8={"kind": "channel", "dtype": "BF16"}, dtypes=["BF16", "F32"],
+    prompts=[40], fp8={"kind": "channel", "dtype": "BF16"}, dtypes=["BF16", "F32"],
     config=sizes("llama", tie_word_embeddings=True, attention_bias=True,
                  quantization_config={"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed", "kv_cache_scheme": None,
                                       "ignore": ["lm_head", "re:.*gate$"], "config_groups": fp8_groups("channel")}, **FP8_SIZES),

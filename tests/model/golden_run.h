@@ -34,6 +34,19 @@ struct run {
     struct run_seq seq[RUN_SEQS];
 };
 
+/* `bytes` at element `at` of a tensor of the file are replaced. */
+static inline void golden_patch(const struct golden *g, const char *name, size_t at, const void *bytes, size_t n)
+{
+    struct weights *w;
+    struct rose_error err;
+    CHECK_OK(weights_open(g->dir, &w, &err), err);
+    const struct weights_tensor *t = weights_find(w, name);
+    CHECK(t != NULL);
+    FILE *f = t ? fopen(t->file, "r+b") : NULL;
+    CHECK(f && fseek(f, (long)(t->offset + at * n), SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+    weights_close(w);
+}
+
 static inline void run_close(struct run *r)
 {
     program_close(r->program);

@@ -2,19 +2,6 @@
 #define _GNU_SOURCE /* mkdtemp */
 #include "golden_run.h"
 
-/* `bytes` at element `at` of a tensor of the file are replaced. */
-static void patch(const struct golden *g, const char *name, size_t at, const void *bytes, size_t n)
-{
-    struct weights *w;
-    struct rose_error err;
-    CHECK_OK(weights_open(g->dir, &w, &err), err);
-    const struct weights_tensor *t = weights_find(w, name);
-    CHECK(t != NULL);
-    FILE *f = t ? fopen(t->file, "r+b") : NULL;
-    CHECK(f && fseek(f, (long)(t->offset + at * n), SEEK_SET) == 0 && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
-    weights_close(w);
-}
-
 static void refused(const char *model, const char *name, size_t at, const void *bytes, size_t n, const char *says)
 {
     struct golden g;
@@ -22,7 +9,7 @@ static void refused(const char *model, const char *name, size_t at, const void *
     struct rose_error err = {0};
     golden_open(&g, model);
     golden_write_hf(&g);
-    patch(&g, name, at, bytes, n);
+    golden_patch(&g, name, at, bytes, n);
     enum rose_status s = run_open(&r, g.dir, DTYPE_F32, &err);
     CHECK_INT(s, ROSE_FORMAT);
     bool named = strstr(err.message, name) && strstr(err.message, says);

@@ -19,11 +19,5 @@ MODEL(qwen3)
 MODEL(gemma2)
 MODEL(qwen2_moe)
 MODEL(qwen3_moe)
-MODEL(qwen3_fp8)
-MODEL(qwen3_moe_fp8)
-MODEL(llama_fp8)
-MODEL(llama_fp8_block)
-MODEL(llama_fp8_channel)
 
-TEST_MAIN(CASE(llama3), CASE(qwen3), CASE(gemma2), CASE(qwen2_moe), CASE(qwen3_moe), CASE(qwen3_fp8), CASE(qwen3_moe_fp8),
-          CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel))
+TEST_MAIN(CASE(llama3), CASE(qwen3), CASE(gemma2), CASE(qwen2_moe), CASE(qwen3_moe))

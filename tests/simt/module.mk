@@ -3,7 +3,11 @@
 # sanitizer's runtime, so it does not exist in a SAN=thread build.
 SIMT_SOURCES := $(filter-out tests/simt/test_%,$(sort $(wildcard tests/simt/*.c)))
 SIMT_OBJECTS := $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(SIMT_SOURCES))
-SIMT_CFLAGS   = -Itests -Itests/simt -DSIMT_CC='"$(CC)"' -DSIMT_CACHE='"$(BUILD)/simt"'
+SIMT_CFLAGS   = -Itests -Itests/simt -DSIMT_CC='"$(CC)"' -DSIMT_CACHE='"$(BUILD)/simt"' $(NVRTC_CFLAGS)
+# What NVRTC compiles is kept there: several tests want the same kernels, and so do the tests of a build with sanitizers
+# (scripts/check names one place for all its builds).
+NVRTC_CACHE  ?= $(SIMT_ABSOLUTE)/nvrtc-cache
+NVRTC_CFLAGS  = -DNVRTC_CACHE='"$(NVRTC_CACHE)"'
 
 ifeq ($(SAN),thread)
 TESTS := $(filter-out $(BUILD)/tests/simt/%,$(TESTS))
@@ -65,7 +69,7 @@ SIMT_CASES := $(foreach o,$(SIMT_OBJECTS),$(if $(findstring /op_cases,$(o)),$(o)
 define simt_driver_test
 $(BUILD)/tests/$(1)/$(2): tests/$(1)/$(2).c $(call libraries,$(1) $(USE_$(1))) $(3) $(SIMT_DRIVERS)
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) -Itests -Itests/simt -DSIMT_DRIVER_DIR='"$(SIMT_ABSOLUTE)/tests/simt"' $$(CFLAGS) $$< -o $$@ $$(LDFLAGS) $(3) \
+	$$(CC) $$(CPPFLAGS) -Itests -Itests/simt -DSIMT_DRIVER_DIR='"$(SIMT_ABSOLUTE)/tests/simt"' $(NVRTC_CFLAGS) $$(CFLAGS) $$< -o $$@ $$(LDFLAGS) $(3) \
 	    -Wl,--start-group $(call libraries,$(1) $(USE_$(1))) -Wl,--end-group $$(foreach d,$(1) $(USE_$(1)),$$(LIBS_$$(d))) $$(LDLIBS)
 ifeq ($(SAN),thread)
 TESTS := $$(filter-out $(BUILD)/tests/$(1)/$(2),$$(TESTS))
@@ -75,6 +79,7 @@ $(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
 $(eval $(call simt_driver_test,ops,test_moe_cuda,))
 $(eval $(call simt_driver_test,ops,test_matmul_cuda,))
 $(eval $(call simt_driver_test,model,test_golden_cuda,))
+$(eval $(call simt_driver_test,model,test_golden_fp8,))
 $(eval $(call simt_driver_test,model,test_golden_blocks,))
 $(eval $(call simt_driver_test,engine,test_engine_cuda,))
 $(eval $(call simt_driver_test,api,test_kernels,))
