@@ -38,7 +38,7 @@ static int compile_model(const char *model, int arch, int sequences, int step)
     char *text;
     const int one = 1;
     struct rose_kernels_options o = {.model = model, .arch = arches[arch], .batches = &one, .batches_count = 1, .max_sequences = sequences, .step_tokens = step,
-                                     .cache_dir = SIMT_DRIVER_DIR "/nvrtc-cache"};
+                                     .cache_dir = NVRTC_CACHE};
     CHECK_OK(rose_kernels(NULL, &o, &text, &err), err);
     if (!text) return 0;
     arena_init(&a, 0);
@@ -65,7 +65,7 @@ static int compile_model(const char *model, int arch, int sequences, int step)
 TEST(models_kernels_for_every_architecture)
 {
     int n = 0;
-    mkdir(SIMT_DRIVER_DIR "/nvrtc-cache", 0777);
+    mkdir(NVRTC_CACHE, 0777);
     for (int a = 0; a < ARCHES; a++) n += compile_model("bench/models/Qwen3-30B-A3B", a, 8, 512);
     /* sliding windows, soft caps, norms on both sides */
     struct golden g;
@@ -125,7 +125,7 @@ TEST(the_other_files)
     static struct others o;
     struct rose_error err = {0};
     struct str name, list;
-    CHECK_OK(jit_open(&(struct jit_options){.cache_dir = SIMT_DRIVER_DIR "/nvrtc-cache"}, &o.jit, &err), err);
+    CHECK_OK(jit_open(&(struct jit_options){.cache_dir = NVRTC_CACHE}, &o.jit, &err), err);
     for (int a = 0; a < ARCHES; a++) add_planned(&o, a);
     CHECK_OK(jit_compile_all(o.jit, &err), err);
     for (int i = 0; i < o.count; i++) {

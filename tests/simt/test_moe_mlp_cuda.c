@@ -234,7 +234,7 @@ TEST(compiles)
     const struct jit_kernel *kernels[MOST];
     struct jit *jit = NULL;
     int n = 0;
-    CHECK_OK(jit_open(&(struct jit_options){.threads = 2}, &jit, &err), err);
+    CHECK_OK(jit_open(&(struct jit_options){.cache_dir = NVRTC_CACHE, .threads = 2}, &jit, &err), err);
     for (int a = 0; a < 5 && jit; a++)
         for (int i = 0; i < 7; i++) {
             struct device_info d = device_of(arches[a], 132);

@@ -58,7 +58,7 @@ TEST(compiles_without_spills)
     struct rose_error err = {0};
     struct jit *jit = NULL;
     int n = 0;
-    CHECK_OK(jit_open(&(struct jit_options){0}, &jit, &err), err);
+    CHECK_OK(jit_open(&(struct jit_options){.cache_dir = NVRTC_CACHE}, &jit, &err), err);
     for (int i = 0; op_cases_name(i); i++)
         for (int d = 0; d < ARCHES && n < MOST; d++) {
             struct plan plan;
