@@ -85,8 +85,9 @@ static void pin(struct prefix *t, int32_t i)
     list_remove(t, i);
 }
 
-void prefix_unpin(struct prefix *t, int32_t i)
+void prefix_unpin(struct prefix *t, int32_t i, uint32_t passed)
 {
+    for (int32_t g = 0; passed >> g; g++) t->nodes[i].passed[g] -= passed >> g & 1;
     if (--t->nodes[i].pins > 0) return;
     t->idle_pages += node_pages(t, i);
     list_add(t, i);
@@ -183,10 +184,10 @@ int32_t prefix_insert(struct prefix *t, uint64_t salt, int32_t parent, const int
     return i;
 }
 
-void prefix_drop_page(struct prefix *t, int32_t i, int32_t group)
+void prefix_pass(struct prefix *t, int32_t i, int32_t group)
 {
     struct prefix_node *n = &t->nodes[i];
-    if (n->pins != 1 || n->page[group] < 0) return;
+    if (++n->passed[group] < n->pins || n->page[group] < 0) return;
     kv_pages_release(t->pages, n->page[group]);
     n->page[group] = -1;
 }

@@ -19,6 +19,7 @@ struct prefix_node {
     int32_t older, newer;           /* LRU list of evictable nodes (no children, no pins); PREFIX_NONE outside */
     bool listed, used;
     int32_t page[PREFIX_MAX_GROUPS];
+    int32_t passed[PREFIX_MAX_GROUPS]; /* of the pins: whose windows have passed the block */
 };
 
 struct prefix {
@@ -45,9 +46,11 @@ int32_t prefix_probe(const struct prefix *tree, uint64_t salt, const int32_t *to
 /* Put the block behind `parent` (PREFIX_NONE: first) with its pages [groups] (each shared once more) and pin it. Returns the node;
  * an equal node that is there already is pinned and returned; PREFIX_NONE when the tree is full of pinned nodes. */
 int32_t prefix_insert(struct prefix *tree, uint64_t salt, int32_t parent, const int32_t *tokens, const int32_t *pages);
-void prefix_unpin(struct prefix *tree, int32_t node);
-/* Give up the node's page of one group (a window has passed it) if nobody else pins the node. */
-void prefix_drop_page(struct prefix *tree, int32_t node, int32_t group);
+/* passed: bit g: this pin was counted by prefix_pass for group g. */
+void prefix_unpin(struct prefix *tree, int32_t node, uint32_t passed);
+/* The window of one who pins the node has passed it: once for each pin and group. When that holds for all who pin it, the tree gives the page up;
+ * who left before may come back for it, and leaves it to eviction. */
+void prefix_pass(struct prefix *tree, int32_t node, int32_t group);
 /* Evict old leaves until `pages` pages are free in the pool, or nothing is left to evict. */
 bool prefix_make_room(struct prefix *tree, int32_t pages);
 

@@ -58,6 +58,8 @@ void paging_publish(struct engine *e, struct sequence *s)
         int32_t node = prefix_insert(&e->prefix, table_salt(e, s), parent, s->tokens + (size_t)b * (size_t)e->cache.page_tokens, pages);
         if (node == PREFIX_NONE) return;
         s->nodes[s->nodes_count++] = node;
+        for (int32_t g = 0; g < e->model->config.groups_count; g++)
+            if (b < s->behind[g]) prefix_pass(&e->prefix, node, g);
     }
 }
 
@@ -71,8 +73,8 @@ void paging_pass_windows(struct engine *e, struct sequence *s)
         int32_t passed = first > 0 ? ROSE_MIN(first / e->cache.page_tokens, s->blocks) : 0;
         for (; s->behind[g] < passed; s->behind[g]++) {
             int32_t b = s->behind[g], page = s->pages[g][b];
+            if (b < s->nodes_count) prefix_pass(&e->prefix, s->nodes[b], g);
             if (page < 0) continue;
-            if (b < s->nodes_count) prefix_drop_page(&e->prefix, s->nodes[b], g);
             kv_pages_release(&e->pages, page);
             s->pages[g][b] = -1;
         }
@@ -85,7 +87,12 @@ void paging_release(struct engine *e, struct sequence *s)
         for (int32_t g = 0; g < e->model->config.groups_count; g++)
             if (s->pages[g][b] >= 0) kv_pages_release(&e->pages, s->pages[g][b]);
     /* Leaves first, so that the tree's eviction order goes from the end of a prefix to its beginning. */
-    while (s->nodes_count) prefix_unpin(&e->prefix, s->nodes[--s->nodes_count]);
+    while (s->nodes_count) {
+        int32_t b = --s->nodes_count;
+        uint32_t passed = 0;
+        for (int32_t g = 0; g < e->model->config.groups_count; g++) passed |= (uint32_t)(b < s->behind[g]) << g;
+        prefix_unpin(&e->prefix, s->nodes[b], passed);
+    }
     s->blocks = s->computed = 0;
 }
 

@@ -30,12 +30,12 @@ TEST(finds_what_was_put)
     kv_pages_release(&pages, p1);
     CHECK_INT(pages.free_count, 6);
     CHECK(!prefix_make_room(&t, 7)); /* everything is pinned */
-    for (int i = 0; i < 2; i++) prefix_unpin(&t, b);
-    for (int i = 0; i < 3; i++) prefix_unpin(&t, a);
+    for (int i = 0; i < 2; i++) prefix_unpin(&t, b, 0);
+    for (int i = 0; i < 3; i++) prefix_unpin(&t, a, 0);
     CHECK_INT(t.idle_pages, 2);
     CHECK(prefix_make_room(&t, 7)); /* the leaf goes first */
     CHECK_INT(prefix_match(&t, 1, tokens, 12, nodes, 8), 1);
-    prefix_unpin(&t, nodes[0]);
+    prefix_unpin(&t, nodes[0], 0);
     CHECK(prefix_make_room(&t, 8));
     CHECK_INT(t.count, 0);
     prefix_close(&t);
@@ -56,11 +56,101 @@ TEST(windows_decide_what_is_usable)
     }
     CHECK_INT(prefix_probe(&t, 0, tokens, 16, nodes, 8, &idle), 4);
     /* Behind 16 tokens a window of 6 sees positions 11 to 15: blocks 2 and 3. */
-    prefix_drop_page(&t, chain[0], 1);
-    prefix_drop_page(&t, chain[1], 1);
+    prefix_pass(&t, chain[0], 1);
+    prefix_pass(&t, chain[1], 1);
     CHECK_INT(prefix_probe(&t, 0, tokens, 16, nodes, 8, &idle), 4);
-    prefix_drop_page(&t, chain[2], 1);
+    prefix_pass(&t, chain[2], 1);
     CHECK_INT(prefix_probe(&t, 0, tokens, 16, nodes, 8, &idle), 0); /* 3, 2 and 1 blocks would miss pages as well */
+    prefix_close(&t);
+    kv_pages_close(&pages);
+}
+
+/* Two who share a prefix: its window's pages go when the second has passed them, not before; who left without passing leaves them there. */
+TEST(shared_windows_are_given_up_by_the_last)
+{
+    struct kv_pages pages;
+    struct prefix t;
+    int32_t windows[2] = {0, 4}, tokens[4] = {1, 2, 3, 4}, nodes[2];
+    CHECK_OK(kv_pages_open(&pages, 8, &err), err);
+    CHECK_OK(prefix_open(&t, &pages, 4, 2, windows, 4, &err), err);
+    int32_t p[2] = {kv_pages_alloc(&pages), kv_pages_alloc(&pages)};
+    int32_t a = prefix_insert(&t, 0, PREFIX_NONE, tokens, p);
+    for (int g = 0; g < 2; g++) kv_pages_release(&pages, p[g]); /* the tree alone owns them */
+    CHECK_INT(prefix_match(&t, 0, tokens, 4, nodes, 2), 1);
+    prefix_pass(&t, a, 1);
+    CHECK_INT(t.nodes[a].page[1], p[1]);
+    CHECK_INT(pages.free_count, 6);
+    prefix_pass(&t, a, 1);
+    CHECK_INT(t.nodes[a].page[1], -1);
+    CHECK_INT(pages.free_count, 7);
+    prefix_unpin(&t, a, 2);
+    prefix_unpin(&t, a, 2);
+    CHECK_INT(t.nodes[a].passed[1], 0);
+    CHECK_INT(t.idle_pages, 1);
+    /* The one that stays passes, the other had left before: the page may be wanted again. */
+    tokens[0] = 9;
+    for (int g = 0; g < 2; g++) p[g] = kv_pages_alloc(&pages);
+    a = prefix_insert(&t, 0, PREFIX_NONE, tokens, p);
+    for (int g = 0; g < 2; g++) kv_pages_release(&pages, p[g]);
+    CHECK_INT(prefix_match(&t, 0, tokens, 4, nodes, 2), 1);
+    prefix_pass(&t, a, 1);
+    prefix_unpin(&t, a, 0);
+    CHECK_INT(t.nodes[a].page[1], p[1]);
+    prefix_unpin(&t, a, 2);
+    CHECK_INT(t.idle_pages, 3);
+    CHECK(prefix_make_room(&t, 8));
+    prefix_close(&t);
+    kv_pages_close(&pages);
+}
+
+/* Random readers of common prefixes whose windows move on: pages are conserved, and none is kept for a block that all its readers have passed. */
+TEST(random_windows)
+{
+    enum { PAGES = 160, BLOCK = 2, BLOCKS = 8, USERS = 5, WINDOW = 3 };
+    struct kv_pages pages;
+    struct prefix t;
+    int32_t windows[2] = {0, WINDOW};
+    struct { int32_t node[BLOCKS], tokens[BLOCKS * BLOCK], nodes, behind; } u[USERS] = {0};
+    CHECK_OK(kv_pages_open(&pages, PAGES, &err), err);
+    CHECK_OK(prefix_open(&t, &pages, BLOCK, 2, windows, PAGES / 2, &err), err);
+    for (int round = 0; round < 100000 && !test_failures_; round++) {
+        int i = (int)rnd(USERS), act = (int)rnd(8);
+        if (act == 0 || u[i].nodes == BLOCKS) { /* leave */
+            for (; u[i].nodes; u[i].nodes--) prefix_unpin(&t, u[i].node[u[i].nodes - 1], u[i].nodes - 1 < u[i].behind ? 2 : 0);
+            u[i].behind = 0;
+            for (int k = 0; k < BLOCKS * BLOCK; k++) u[i].tokens[k] = (int32_t)rnd(4) == 0; /* mostly alike */
+            u[i].nodes = prefix_match(&t, 0, u[i].tokens, BLOCKS * BLOCK - 1, u[i].node, BLOCKS);
+        } else { /* another block */
+            int32_t b = u[i].nodes, p[2];
+            CHECK(prefix_make_room(&t, 2));
+            for (int g = 0; g < 2; g++) p[g] = kv_pages_alloc(&pages);
+            u[i].node[b] = prefix_insert(&t, 0, b ? u[i].node[b - 1] : PREFIX_NONE, u[i].tokens + b * BLOCK, p);
+            CHECK(u[i].node[b] >= 0);
+            u[i].nodes++;
+            for (int g = 0; g < 2; g++) kv_pages_release(&pages, p[g]);
+        }
+        int32_t passed = (u[i].nodes * BLOCK - WINDOW + 1) / BLOCK;
+        for (; u[i].behind < passed; u[i].behind++) prefix_pass(&t, u[i].node[u[i].behind], 1);
+        int32_t held = 0;
+        for (int32_t n = 0; n < t.capacity; n++)
+            if (t.nodes[n].used) {
+                held += (t.nodes[n].page[0] >= 0) + (t.nodes[n].page[1] >= 0);
+                CHECK(t.nodes[n].passed[1] <= t.nodes[n].pins);
+            }
+        CHECK_INT(held + pages.free_count, PAGES);
+        for (int k = 0; k < USERS; k++)
+            for (int32_t b = 0; b < u[k].nodes; b++) {
+                int32_t readers = 0, through = 0;
+                for (int j = 0; j < USERS; j++)
+                    if (b < u[j].nodes && u[j].node[b] == u[k].node[b]) readers++, through += b < u[j].behind;
+                CHECK_INT(t.nodes[u[k].node[b]].pins, readers);
+                CHECK_INT(t.nodes[u[k].node[b]].passed[1], through);
+            }
+    }
+    for (int i = 0; i < USERS; i++)
+        for (; u[i].nodes; u[i].nodes--) prefix_unpin(&t, u[i].node[u[i].nodes - 1], u[i].nodes - 1 < u[i].behind ? 2 : 0);
+    CHECK_INT(t.idle_pages, PAGES - pages.free_count);
+    CHECK(prefix_make_room(&t, PAGES));
     prefix_close(&t);
     kv_pages_close(&pages);
 }
@@ -79,7 +169,7 @@ TEST(random_use)
         int i = (int)rnd(USERS);
         if (u[i].count) { /* leave */
             for (int32_t b = 0; b < u[i].blocks; b++) kv_pages_release(&pages, u[i].page[b]);
-            while (u[i].nodes) prefix_unpin(&t, u[i].node[--u[i].nodes]);
+            while (u[i].nodes) prefix_unpin(&t, u[i].node[--u[i].nodes], 0);
             u[i].count = u[i].blocks = 0;
             continue;
         }
@@ -105,7 +195,7 @@ TEST(random_use)
     }
     for (int i = 0; i < USERS; i++) {
         for (int32_t b = 0; b < u[i].blocks; b++) kv_pages_release(&pages, u[i].page[b]);
-        while (u[i].nodes) prefix_unpin(&t, u[i].node[--u[i].nodes]);
+        while (u[i].nodes) prefix_unpin(&t, u[i].node[--u[i].nodes], 0);
     }
     CHECK_INT(t.idle_pages, PAGES - pages.free_count);
     CHECK(prefix_make_room(&t, PAGES));
@@ -114,4 +204,4 @@ TEST(random_use)
     kv_pages_close(&pages);
 }
 
-TEST_MAIN(CASE(finds_what_was_put), CASE(windows_decide_what_is_usable), CASE(random_use))
+TEST_MAIN(CASE(finds_what_was_put), CASE(windows_decide_what_is_usable), CASE(random_use), CASE(shared_windows_are_given_up_by_the_last), CASE(random_windows))
