@@ -26,6 +26,7 @@ echo "== measurements"
 timeout 200 "$BUILD/bench/gpu_ops" $sweep --csv "$OUT/h200.csv" || rc=1
 timeout 200 "$BUILD/tests/gpu/gpu_moe_sample" --csv "$OUT/h200_moe_sample.csv" || rc=1
 timeout 200 "$BUILD/bench/gpu_matmul" --layers --blas --rows 1,4,8,16,32,64,128,256,1024,4096 --csv "$OUT/h200_matmul.csv" || rc=1
+timeout 120 "$BUILD/bench/gpu_fp8" || rc=1
 timeout 200 "$BUILD/tests/gpu/gpu_moe" --csv "$OUT/h200_moe.csv" || rc=1
 if [ -n "$torch" ] && python3 -c 'import torch' 2>/dev/null; then
     echo "== torch, the same method"
