@@ -53,7 +53,7 @@ static bool test_verbose_; /* -v */
 
 /* LeakSanitizer's hooks. cublasLtCreate loses 192 bytes of its own when there is no GPU (the stand-in driver's tests): it gives no
  * handle back, so nothing of ours could free them. Nothing is printed about that: the summary stays the last line. */
-#define TEST_HOOK_ __attribute__((weak, visibility("default")))
+#define TEST_HOOK_ __attribute__((visibility("default")))
 TEST_HOOK_ const char *__lsan_default_suppressions(void);
 TEST_HOOK_ const char *__lsan_default_options(void);
 TEST_HOOK_ const char *__lsan_default_suppressions(void) { return "leak:libcublasLt.so\n"; }
