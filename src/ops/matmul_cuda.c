@@ -395,18 +395,22 @@ static enum rose_status decode_panel(struct program *program, const struct op_ma
     return ROSE_OK;
 }
 
-/* Many rows: panels of the weights become bf16 in scratch memory, and the products of bf16 follow, panel by panel. Parts [begin, begin + count). */
+/* Many rows: panels of the weights become bf16 in scratch memory, and the products of bf16 follow, panel by panel. Parts [begin, begin + count),
+ * side by side where they fit one panel, as the two of a gated pair always do. */
 static enum rose_status by_panels(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
 {
     enum { PANEL_BYTES = 256 << 20, WHOLE = 256 }; /* a multiple of every tile's columns */
-    const struct op_weight *first = op->parts[begin].weight;
-    size_t row_bytes = (size_t)first->k * 2;
-    int64_t most = (int64_t)(PANEL_BYTES / row_bytes / (size_t)count / WHOLE * WHOLE);
-    int32_t step = (int32_t)ROSE_MIN(ROSE_MAX(most, WHOLE), first->n);
-    size_t each = size_round_up((size_t)step * row_bytes, 256);
-    for (int32_t at = 0; at < first->n; at += step) {
+    size_t row_bytes = (size_t)op->x.cols * 2, most = PANEL_BYTES / row_bytes / (size_t)count / WHOLE * WHOLE;
+    int32_t n = 0, step = (int32_t)ROSE_MIN(ROSE_MAX(most, (size_t)WHOLE), (size_t)INT32_MAX / 2);
+    for (int i = begin; i < begin + count; i++) n = ROSE_MAX(n, op->parts[i].weight->n);
+    if (!op->gated && count > 1 && n > step) {
+        for (int i = begin; i < begin + count; i++) ROSE_TRY(by_panels(program, op, i, 1, err));
+        return ROSE_OK;
+    }
+    size_t each = size_round_up((size_t)ROSE_MIN(step, n) * row_bytes, 256);
+    for (int32_t at = 0; at < n; at += step) {
         struct op_matmul part = *op;
-        struct op_weight weights[2];
+        struct op_weight weights[OP_MATMUL_PARTS];
         program_buffer_id panel = program_buffer(program, "matmul.panel", each * (size_t)count);
         part.parts_count = count;
         for (int i = 0; i < count; i++) {
@@ -488,7 +492,7 @@ enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op
         for (end = begin + 1; end < op->parts_count; end++)
             if (p[end].y.dtype != p[begin].y.dtype || p[end].weight->dtype != p[begin].weight->dtype) break;
         if (!is_blocks(p[begin].weight) || few_rows(program, op, begin, end - begin)) ROSE_TRY(record(program, op, begin, end - begin, 0, err));
-        else for (int i = begin; i < end; i++) ROSE_TRY(by_panels(program, op, i, 1, err));
+        else ROSE_TRY(by_panels(program, op, begin, end - begin, err));
     }
     return ROSE_OK;
 }

@@ -234,7 +234,7 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
 
 int main(int argc, char **argv)
 {
-    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_1, DTYPE_Q4_0, DTYPE_MXFP4, DTYPE_F8_E4M3};
+    static const enum dtype dtypes[] = {DTYPE_BF16, DTYPE_F32, DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_1, DTYPE_Q4_0, DTYPE_MXFP4, DTYPE_F8_E5M2};
     struct device_options options = {.kind = DEVICE_CUDA, .driver = driver_};
     struct jit *jit = NULL;
     struct cuda_blas *blas = NULL;
