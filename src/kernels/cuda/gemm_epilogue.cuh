@@ -73,4 +73,19 @@ DEVICE void gemm_store_pair(const struct gemm_params *p, const struct gemm_part 
     }
 }
 
+/* Counts a split of k whose sums stand in work: true in all threads of the block that is the last of a tile's, which then sees those
+ * of the others. All threads call. last: shared. */
+DEVICE bool gemm_last_split(const struct gemm_params *p, uint32_t counter, uint32_t *last)
+{
+    block_sync();
+    if (thread_x() == 0) {
+        uint32_t *count = (uint32_t *)p->counters + counter;
+        uint32_t before = atom_add_u32(acq_rel, gpu, count, 1);
+        if (before + 1 == p->splits) st_u32(relaxed, gpu, count, 0); /* for the next launch */
+        *last = before + 1 == p->splits;
+    }
+    block_sync();
+    return *last != 0;
+}
+
 #endif

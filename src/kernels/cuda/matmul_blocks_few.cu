@@ -181,16 +181,7 @@ DEVICE void few_merge(const struct gemm_params *p, uint32_t tile, uint32_t split
             few_store(p, part, first_col + l / 4, first_row + m, lo, hi);
         }
     }
-    if (!SPLIT) return;
-    block_sync();
-    if (thread_x() == 0) {
-        uint32_t *count = (uint32_t *)p->counters + counter;
-        const uint32_t before = atom_add_u32(acq_rel, gpu, count, 1);
-        if (before + 1 == p->splits) st_u32(relaxed, gpu, count, 0); /* for the next launch */
-        *last = before + 1 == p->splits;
-    }
-    block_sync();
-    if (!*last) return;
+    if (!SPLIT || !gemm_last_split(p, counter, last)) return;
     for (uint32_t u = thread_x(); u < NT * 64; u += THREADS) {
         const uint32_t at = u / 64 * 128 + u % 64, l = u % 32, m = u / 64 * 8 + l % 4 * 2 + u / 32 % 2;
         if (m >= rows) continue;
