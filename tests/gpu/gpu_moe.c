@@ -8,40 +8,13 @@
 #include <string.h>
 
 #include "device/cuda.h"
-#include "jit/jit.h"
+#include "gpu_program.h"
 #include "moe_mlp_reference.h"
 #include "ops/weight_view.h"
 
 enum { MAX_LAYERS = 4, MAX_LAUNCHES = 64 };
 #define READ_LIMIT 4.58e6    /* bytes a microsecond */
 #define MATRIX_LIMIT 780.0e6 /* operations a microsecond */
-
-static struct device *dev_;
-static struct jit *jit_;
-static struct rose_error err_;
-static FILE *csv_;
-static int passed_, failed_;
-
-static bool ok(enum rose_status s)
-{
-    if (s != ROSE_OK) printf("%s\n", err_.message), failed_++;
-    return s == ROSE_OK;
-}
-static void *get(size_t bytes)
-{
-    void *p = device_alloc(dev_, bytes, DEVICE_MEMORY_LOCAL, &err_);
-    if (!p) printf("%s\n", err_.message), exit(1);
-    return p;
-}
-static void drop(void *p, size_t bytes)
-{
-    device_free(dev_, p, bytes, DEVICE_MEMORY_LOCAL);
-}
-static void copy(void *dst, const void *src, size_t bytes)
-{
-    ok(device_copy(dev_, dst, src, bytes, &err_));
-    ok(device_wait(dev_, NULL, &err_));
-}
 
 /* ---- a stack of layers on the device ---- */
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "gpu_program.h"
 #include "kernels/params/grid_barrier.h"
 #include "moe_reference.h"
 #include "ops/sample_cuda.h"
@@ -18,32 +19,6 @@ enum { MAX_LAUNCHES = 600, VOCABULARY = 151936 };
 #define COPY_LIMIT 4.2e6 /* bytes a microsecond: the best kernels that read and write, and that only read */
 #define READ_LIMIT 4.55e6
 
-static struct device *dev_;
-static struct jit *jit_;
-static struct rose_error err_;
-static FILE *csv_;
-static int passed_, failed_;
-
-static bool ok(enum rose_status s)
-{
-    if (s != ROSE_OK) printf("%s\n", err_.message), failed_++;
-    return s == ROSE_OK;
-}
-static void *get(size_t bytes)
-{
-    void *p = device_alloc(dev_, bytes, DEVICE_MEMORY_LOCAL, &err_);
-    if (!p) printf("%s\n", err_.message), exit(1);
-    return p;
-}
-static void drop(void *p, size_t bytes)
-{
-    device_free(dev_, p, bytes, DEVICE_MEMORY_LOCAL);
-}
-static void copy(void *dst, const void *src, size_t bytes)
-{
-    ok(device_copy(dev_, dst, src, bytes, &err_));
-    ok(device_wait(dev_, NULL, &err_));
-}
 static void say(const char *name, bool good)
 {
     if (good)
@@ -339,80 +314,19 @@ static const struct {
 } kinds[] = {
     {"greedy", SAMPLE_ROW_GREEDY, false},
     {"temperature",
-     {.temperature = 1,
-      .top_p = 1,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {SAMPLE_ALONE, .temperature = 1, .top_p = 1, .repetition = 1}, false},
     {"top-k 50",
-     {.temperature = 0.8f,
-      .top_p = 1,
-      .top_k = 50,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {SAMPLE_ALONE, .temperature = 0.8f, .top_p = 1, .top_k = 50, .repetition = 1}, false},
     {"top-p 0.9",
-     {.temperature = 1,
-      .top_p = 0.9f,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {SAMPLE_ALONE, .temperature = 1, .top_p = 0.9f, .repetition = 1}, false},
     {"top-k 50 p 0.9 min-p 0.02 logprobs 20",
-     {.temperature = 1,
-      .top_p = 0.9f,
-      .top_k = 50,
-      .min_p = 0.02f,
-      .repetition = 1,
-      .given = -1,
-      .top_n = 20,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {.temperature = 1, .top_p = 0.9f, .top_k = 50, .min_p = 0.02f, .repetition = 1, .given = -1, .top_n = 20, .slot = -1, .mask_row = -1, .feed = -1}, false},
     {"top-k 1000",
-     {.temperature = 1,
-      .top_p = 1,
-      .top_k = 1000,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {SAMPLE_ALONE, .temperature = 1, .top_p = 1, .top_k = 1000, .repetition = 1}, false},
     {"min-p 0.1",
-     {.temperature = 1,
-      .top_p = 1,
-      .min_p = 0.1f,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     false},
+     {SAMPLE_ALONE, .temperature = 1, .top_p = 1, .min_p = 0.1f, .repetition = 1}, false},
     {"top-p 0.95 flat",
-     {.temperature = 1,
-      .top_p = 0.95f,
-      .repetition = 1,
-      .given = -1,
-      .top_n = -1,
-      .slot = -1,
-      .mask_row = -1,
-      .feed = -1},
-     true},
+     {SAMPLE_ALONE, .temperature = 1, .top_p = 0.95f, .repetition = 1}, true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

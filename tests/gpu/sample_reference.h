@@ -11,6 +11,9 @@
 
 #include "kernels/params/sample.h"
 
+/* The part of a struct sample_row that most tests leave alone: it draws, without history, mask or log-probabilities. */
+#define SAMPLE_ALONE .given = -1, .top_n = -1, .slot = -1, .mask_row = -1, .feed = -1
+
 /* Host copies of what the kernel read; history as it was before. */
 struct sample_host {
     const float *logits; /* one row, as floats */

@@ -7,6 +7,19 @@
 
 #include "op_cases_internal.h"
 
+#define DEVICE_OF(name, sms, l2_mib, bytes_s, threads)                                                                                       \
+    {                                                                                                                                        \
+        .kind = DEVICE_CUDA, .arch = name, .units = (sms), .l2_bytes = (l2_mib) << 20, .bandwidth = (bytes_s), .warp = 32,                  \
+        .max_threads_per_unit = (threads), .max_threads_per_block = 1024                                                                     \
+    }
+const struct device_info op_devices[OP_DEVICES] = {
+    DEVICE_OF("sm_80", 108, 40, 2.0e12, 2048),
+    DEVICE_OF("sm_89", 142, 96, 0.9e12, 1536),
+    DEVICE_OF("sm_90a", 132, 60, 4.8e12, 2048),
+    DEVICE_OF("sm_100a", 148, 126, 8.0e12, 2048),
+    DEVICE_OF("sm_120a", 188, 128, 1.8e12, 1536),
+};
+
 uint32_t op_random(uint32_t *state)
 {
     *state = *state * 1664525u + 1013904223u;

@@ -21,6 +21,10 @@ struct op_io {
     void (*map)(void *context, struct tensor_map *out, const void *base, const struct layout_tma *box);
 };
 
+/* What plans are made for where there is no device: sm_80, sm_89, sm_90a, sm_100a, sm_120a. */
+enum { OP_DEVICES = 5 };
+extern const struct device_info op_devices[OP_DEVICES];
+
 /* "norm 5x96 rms ..."; NULL past the last. */
 const char *op_cases_name(int i);
 /* Wrong elements (the first few are printed), or a failure: not 0. */

@@ -7,40 +7,7 @@
 #include "simt_tensor_map.h"
 #include "test.h"
 
-static struct device_info devices[] = {
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_80",
-     .units = 108,
-     .l2_bytes = 40 << 20,
-     .bandwidth = 2.0e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_90a",
-     .units = 132,
-     .l2_bytes = 60 << 20,
-     .bandwidth = 4.8e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_100a",
-     .units = 148,
-     .l2_bytes = 126 << 20,
-     .bandwidth = 8.0e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_120a",
-     .units = 188,
-     .l2_bytes = 128 << 20,
-     .bandwidth = 1.8e12,
-     .warp = 32,
-     .max_threads_per_unit = 1536,
-     .max_threads_per_block = 1024},
-};
+enum { SM_80 = 0, SM_90 = 2, SM_100 = 3, SM_120 = 4 }; /* of op_devices */
 
 struct context {
     const struct device_info *device;
@@ -109,15 +76,15 @@ static bool same_code(int i, const struct device_info *a, const struct device_in
 static int run_device(int d, const char *filter)
 {
     int ran = 0;
-    struct context context = {&devices[d], 0};
-    struct op_io io = {&devices[d], buffer, run, read_back, reset, &context, 0, map};
+    struct context context = {&op_devices[d], 0};
+    struct op_io io = {&op_devices[d], buffer, run, read_back, reset, &context, 0, map};
     for (int i = 0; op_cases_name(i); i++) {
         if (filter && !strstr(op_cases_name(i), filter)) continue;
         ran++;
-        if (d != 1 && same_code(i, &devices[d], &devices[1])) continue;
-        for (context.seed = 0; context.seed < (d == 1 ? 2u : 1u); context.seed++) {
+        if (d != SM_90 && same_code(i, &op_devices[d], &op_devices[SM_90])) continue;
+        for (context.seed = 0; context.seed < (d == SM_90 ? 2u : 1u); context.seed++) {
             int wrong = op_cases_run(i, &io);
-            if (wrong) fprintf(stderr, "%s on %s: %d wrong\n", op_cases_name(i), devices[d].arch, wrong);
+            if (wrong) fprintf(stderr, "%s on %s: %d wrong\n", op_cases_name(i), op_devices[d].arch, wrong);
             CHECK_INT(wrong, 0);
         }
     }
@@ -126,19 +93,19 @@ static int run_device(int d, const char *filter)
 
 TEST(sm_90)
 {
-    run_device(1, NULL);
+    run_device(SM_90, NULL);
 }
 TEST(sm_80)
 {
-    run_device(0, NULL);
+    run_device(SM_80, NULL);
 }
 TEST(sm_100)
 {
-    run_device(2, NULL);
+    run_device(SM_100, NULL);
 }
 TEST(sm_120)
 {
-    run_device(3, NULL);
+    run_device(SM_120, NULL);
 }
 
 /* Plans are the same whenever they are asked for, and say what they mean. */
@@ -146,9 +113,9 @@ TEST(plans_print)
 {
     struct plan a, b;
     for (int i = 0; op_cases_name(i); i++)
-        for (size_t d = 0; d < sizeof devices / sizeof *devices; d++) {
+        for (int d = 0; d < OP_DEVICES; d++) {
             struct strbuf x = {0}, y = {0};
-            CHECK(op_cases_plan(i, &devices[d], 0, &a) && op_cases_plan(i, &devices[d], 0, &b));
+            CHECK(op_cases_plan(i, &op_devices[d], 0, &a) && op_cases_plan(i, &op_devices[d], 0, &b));
             plan_print(&a, &x), plan_print(&b, &y);
             CHECK(x.p && y.p && !strcmp(x.p, y.p));
             CHECK(a.count <= PLAN_MAX_CONSTANTS && a.block % 32 == 0 && a.block <= 1024 && a.bytes > 0 &&
@@ -163,8 +130,8 @@ int main(int argc, char **argv)
         CASE(plans_print), CASE(sm_90), CASE(sm_80), CASE(sm_100), CASE(sm_120)};
     if (argc > 2 && !strcmp(argv[1], "--only")) { /* --only FILTER [ARCH] */
         int ran = 0;
-        for (int d = 0; d < (int)(sizeof devices / sizeof *devices); d++)
-            if (!strcmp(devices[d].arch, argc > 3 ? argv[3] : "sm_90a")) ran += run_device(d, argv[2]);
+        for (int d = 0; d < OP_DEVICES; d++)
+            if (!strcmp(op_devices[d].arch, argc > 3 ? argv[3] : "sm_90a")) ran += run_device(d, argv[2]);
         printf(test_failures_ || !ran ? "%d cases, FAIL\n" : "%d cases, passed\n", ran);
         return test_failures_ || !ran;
     }

@@ -5,50 +5,7 @@
 #include "op_cases.h"
 #include "test.h"
 
-enum { ARCHES = 5, MOST = 400 };
-static const struct device_info devices[ARCHES] = {
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_80",
-     .units = 108,
-     .l2_bytes = 40 << 20,
-     .bandwidth = 2.0e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_89",
-     .units = 142,
-     .l2_bytes = 96 << 20,
-     .bandwidth = 0.9e12,
-     .warp = 32,
-     .max_threads_per_unit = 1536,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_90a",
-     .units = 132,
-     .l2_bytes = 60 << 20,
-     .bandwidth = 4.8e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_100a",
-     .units = 148,
-     .l2_bytes = 126 << 20,
-     .bandwidth = 8.0e12,
-     .warp = 32,
-     .max_threads_per_unit = 2048,
-     .max_threads_per_block = 1024},
-    {.kind = DEVICE_CUDA,
-     .arch = "sm_120a",
-     .units = 188,
-     .l2_bytes = 128 << 20,
-     .bandwidth = 1.8e12,
-     .warp = 32,
-     .max_threads_per_unit = 1536,
-     .max_threads_per_block = 1024},
-};
-
+enum { MOST = 400 };
 static bool verbose_;
 static const char *only_ = ""; /* part of a case's name */
 
@@ -60,12 +17,12 @@ TEST(compiles_without_spills)
     int n = 0;
     CHECK_OK(jit_open(&(struct jit_options){.cache_dir = NVRTC_CACHE}, &jit, &err), err);
     for (int i = 0; op_cases_name(i); i++)
-        for (int d = 0; d < ARCHES && n < MOST; d++) {
+        for (int d = 0; d < OP_DEVICES && n < MOST; d++) {
             struct plan plan;
             if (!strstr(op_cases_name(i), only_)) continue;
             if (d != 2 && d != (int[]){0, 1, 3, 4}[i % 4]) continue;
-            CHECK(op_cases_plan(i, &devices[d], 0, &plan));
-            CHECK_OK(plan_request(&plan, jit, devices[d].arch, &kernels[n++], &err), err);
+            CHECK(op_cases_plan(i, &op_devices[d], 0, &plan));
+            CHECK_OK(plan_request(&plan, jit, op_devices[d].arch, &kernels[n++], &err), err);
         }
     CHECK_OK(jit_compile_all(jit, &err), err);
     double ms = 0;
