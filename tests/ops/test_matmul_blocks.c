@@ -86,7 +86,7 @@ TEST(what_is_refused)
 {
     static const struct {
         int64_t n, k;
-    } shapes[] = {{0, 256}, {-1, 256}, {16, 0}, {16, 100}, {INT64_C(1) << 31, 256}, {16, INT64_C(1) << 40}, {INT64_C(1) << 40, INT64_C(1) << 40}};
+    } shapes[] = {{0, 256}, {-1, 256}, {16, 0}, {16, 100}, {INT64_C(1) << 31, 256}, {16, INT64_C(1) << 40}};
     char memory[32] = {0};
     struct op_weight w;
     struct rose_error err = {0};
