@@ -144,20 +144,6 @@ static enum rose_status check(const struct program *program, const struct op_mat
     return ROSE_OK;
 }
 
-/* Rows that fit the value's buffer: the most that this program can be run with. */
-static int64_t max_rows(const struct program *program, const struct op_value *v)
-{
-    size_t elements = program->buffers[v->buffer].bytes / dtype_info(v->dtype)->bytes;
-    if (v->rows == EXTENT_ONE || elements < (size_t)v->offset + (size_t)v->cols) return 1;
-    return (int64_t)((elements - (size_t)v->offset - (size_t)v->cols) / (size_t)v->stride + 1);
-}
-
-static bool aligned16(const struct op_value *v)
-{
-    int64_t element = dtype_info(v->dtype)->bytes;
-    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
-}
-
 /* The descriptor of part `part` (-1: x) at `out`, which need not be aligned. */
 static enum rose_status tensor_map(struct device *device, const struct matmul_plan *m, const struct gemm_params *p, int part,
                                    int64_t rows, void *out, struct rose_error *err)
@@ -225,12 +211,12 @@ static enum rose_status record(struct program *program, const struct op_matmul *
             .w = parts[i].weight->data, .bias = parts[i].bias, .n = parts[i].weight->n, .y_stride = y->stride};
         if (op->gated && i) continue;
         s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
-        s.rows16 &= aligned16(y);
+        s.rows16 &= value_aligned16(y);
     }
     struct matmul_plan m;
     ROSE_TRY(matmul_plan_make(&s, &program->device->info, &m, err));
     matmul_plan_params(&m, &p);
-    struct tma_launch t = {.p = {.g = p}, .plan = m, .most_rows = max_rows(program, &op->x)};
+    struct tma_launch t = {.p = {.g = p}, .plan = m, .most_rows = value_max_rows(program, &op->x)};
     size_t at = m.box ? offsetof(struct tma_launch, p.g) : 0;
     l.params = m.box ? (const void *)&t : &p, l.params_bytes = m.box ? sizeof t : sizeof p;
     if (m.box) {
@@ -256,7 +242,7 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         l.cost.bytes_per[op->x.rows] += (s.out_f32 ? 4.0 : 2.0) * (1 + op->accumulate) * part->weight->n;
     }
     if (m.work_bytes) {
-        size_t groups = (size_t)((max_rows(program, &op->x) + m.group - 1) / m.group);
+        size_t groups = (size_t)((value_max_rows(program, &op->x) + m.group - 1) / m.group);
         program_use(&l, program_buffer(program, "matmul.work", groups * m.work_bytes), PROGRAM_WRITE,
                     at + offsetof(struct gemm_params, work));
         program_use(&l, program_counters(program, "matmul.counters", groups * m.counter_bytes), PROGRAM_UPDATE,
@@ -276,9 +262,9 @@ enum { BLAS_ROWS = 65, BLAS_GATED_ROWS = 2049 };
 static bool blas_fits(const struct program *program, const struct op_matmul *op)
 {
     int64_t rows = plan_rows(program, op->x.rows);
-    if (!program->device->blas || op->deterministic || rows < BLAS_ROWS || !aligned16(&op->x)) return false;
+    if (!program->device->blas || op->deterministic || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
     bool own = op->gated && rows < BLAS_GATED_ROWS && plan_arch(&program->device->info) == 900;
-    if (own && aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
+    if (own && value_aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
         (const char *)op->parts[1].weight->data > (const char *)op->parts[0].weight->data)
         return false;
     if ((op->activation || op->gated) && (op->accumulate || (op->alpha != 0 && op->alpha != 1) || (op->parts_count > 1 && !op->gated)))
@@ -287,7 +273,7 @@ static bool blas_fits(const struct program *program, const struct op_matmul *op)
         const struct op_value *y = &op->parts[i].y;
         if (op->parts[i].bias || op->parts[i].weight->n % 8) return false;
         if (op->gated && i) continue;
-        if (!aligned16(y) || ((op->activation || op->gated) && y->dtype != DTYPE_BF16)) return false;
+        if (!value_aligned16(y) || ((op->activation || op->gated) && y->dtype != DTYPE_BF16)) return false;
     }
     return true;
 }
@@ -335,7 +321,7 @@ static enum rose_status blas_matmul(struct program *program, const struct op_mat
     if (op->gated) {
         int32_t n = p[0].weight->n;
         both = (struct op_value){.dtype = DTYPE_BF16, .rows = op->x.rows, .cols = 2 * n, .stride = 2 * n};
-        both.buffer = program_buffer(program, "matmul.gated", (size_t)max_rows(program, &op->x) * (size_t)n * 4);
+        both.buffer = program_buffer(program, "matmul.gated", (size_t)value_max_rows(program, &op->x) * (size_t)n * 4);
         act.gate = op_slice(both, 0, n), act.up = op_slice(both, n, n);
         if (behind(p[0].weight, p[1].weight)) {
             blas_record(program, op, p[0].weight, 2 * n, &both, panel);

@@ -17,7 +17,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 enum { STEP = 128, RASTER = 8, FEW_ROWS = 16, FEW_X_BYTES = 256, MANY_ROWS = 65, TILE_WGMMA = 11 };
 
-/* Rows x weight rows, warps along each, steps in flight: of bf16 rows of x, of e4m3 rows. */
+/* Rows x weight rows (matmul_plan_tile), warps along each, steps in flight: of bf16 rows of x, of e4m3 rows. */
 static const struct tile {
     int bm, bn, wm, wn, stages, stages_a8;
 } tiles[] = {{16, 64, 1, 4, 5, 5}, {64, 64, 2, 2, 3, 4}, {64, 128, 2, 4, 3, 4}, {128, 128, 2, 4, 2, 3}};
@@ -43,22 +43,12 @@ static void finish(const struct matmul_fp8_shape *f, const struct device_info *d
     plan_stream(out, d, extra_us);
 }
 
-static int choose_tile(const struct matmul_shape *s, const struct device_info *d)
-{
-    if (s->rows <= 16) return 0;
-    for (int t = TILES - 1; t > 1; t--) {
-        int64_t blocks = ceil_div(s->rows, tiles[t].bm) * matmul_plan_tiles(s, tiles[t].bn / (1 + s->gated));
-        if (tiles[t].bm / 2 < s->rows && blocks * 4 >= (int64_t)d->units * 3) return t;
-    }
-    return 1;
-}
-
 static void in_tiles(const struct matmul_fp8_shape *f, const struct device_info *d, struct matmul_fp8_plan *p)
 {
     const struct matmul_shape *s = &f->s;
     struct matmul_plan *m = &p->m;
     struct plan *out = &m->plan;
-    int i = s->tile >= 1 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d), stages = p->a8 ? tiles[i].stages_a8 : tiles[i].stages;
+    int i = s->tile >= 1 && s->tile <= TILES ? s->tile - 1 : matmul_plan_tile(s, d), stages = p->a8 ? tiles[i].stages_a8 : tiles[i].stages;
     const struct tile *t = &tiles[i];
     int64_t stage = (int64_t)t->bm * STEP * (p->a8 ? 1 : 2) + (int64_t)t->bn * STEP;
     while (stages > 2 && stage * stages > most_shared(d)) stages--;
@@ -231,14 +221,6 @@ static enum rose_status fp8_ready(struct device *device, void *params, struct ro
     return tensor_map(device, &l.plan, &l.p.t.g, -1, l.most_rows, at + offsetof(struct fp8_launch, p.t.x), err);
 }
 
-/* Rows that fit the value's buffer: the most that this program can be run with. */
-static int64_t max_rows(const struct program *program, const struct op_value *v)
-{
-    size_t elements = program->buffers[v->buffer].bytes / dtype_info(v->dtype)->bytes;
-    if (v->rows == EXTENT_ONE || elements < (size_t)v->offset + (size_t)v->cols) return 1;
-    return (int64_t)((elements - (size_t)v->offset - (size_t)v->cols) / (size_t)v->stride + 1);
-}
-
 /* x as e4m3 and its scales, in buffers of their own. */
 struct quantised {
     program_buffer_id codes, scales;
@@ -248,7 +230,7 @@ struct quantised {
 static enum rose_status quantise(struct program *program, const struct op_matmul *op, int scales, struct quantised *q, struct rose_error *err)
 {
     int32_t k = op->x.cols;
-    int64_t rows = max_rows(program, &op->x);
+    int64_t rows = value_max_rows(program, &op->x);
     struct act_shape s = {.rows = plan_rows(program, op->x.rows), .cols = k, .out = scales == FP8_BLOCKS ? ACT_OUT_E4M3_128 : ACT_OUT_E4M3_TOKEN};
     struct plan plan;
     q->stride = (rows + 3) / 4 * 4;
@@ -263,12 +245,6 @@ static enum rose_status quantise(struct program *program, const struct op_matmul
     program_use(&l, q->scales, PROGRAM_WRITE, offsetof(struct act_rows_params, scale));
     program_add(program, &l);
     return ROSE_OK;
-}
-
-static bool aligned16(const struct op_value *v)
-{
-    int64_t element = dtype_info(v->dtype)->bytes;
-    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
 }
 
 static struct matmul_fp8_shape shape_of(const struct program *program, const struct op_matmul *op, const struct op_matmul_part *parts, int count)
@@ -293,7 +269,7 @@ static struct matmul_fp8_shape shape_of(const struct program *program, const str
         f.s.bias |= parts[i].bias != NULL;
         if (op->gated && i) continue;
         f.s.pairs &= y->stride % 2 == 0 && y->offset % 2 == 0;
-        f.s.rows16 &= aligned16(y);
+        f.s.rows16 &= value_aligned16(y);
     }
     return f;
 }
@@ -320,7 +296,7 @@ static void use_all(struct program *program, struct program_launch *l, const str
         l->cost.bytes_per[op->x.rows] += (f32 ? 4.0 : 2.0) * (1 + op->accumulate) * w->n;
     }
     if (plan->m.work_bytes) {
-        size_t groups = (size_t)ceil_div(max_rows(program, &op->x), plan->m.group);
+        size_t groups = (size_t)ceil_div(value_max_rows(program, &op->x), plan->m.group);
         program_use(l, program_buffer(program, "matmul.work", groups * plan->m.work_bytes), PROGRAM_WRITE, g + offsetof(struct gemm_params, work));
         program_use(l, program_counters(program, "matmul.counters", groups * plan->m.counter_bytes), PROGRAM_UPDATE, g + offsetof(struct gemm_params, counters));
     }
@@ -342,7 +318,7 @@ enum rose_status matmul_fp8_record(struct program *program, const struct op_matm
     }
     matmul_plan_params(&plan.m, &g);
     struct gemm_fp8_params small = {g, s};
-    struct fp8_launch large = {.p = {.t = {.g = g}, .s = s}, .plan = plan, .most_rows = max_rows(program, &op->x)};
+    struct fp8_launch large = {.p = {.t = {.g = g}, .s = s}, .plan = plan, .most_rows = value_max_rows(program, &op->x)};
     bool tma = plan.m.box > 0;
     struct program_launch l = {.name = op->name, .layer = op->layer, .params = tma ? (const void *)&large : &small, .params_bytes = tma ? sizeof large : sizeof small};
     size_t g_at = tma ? offsetof(struct fp8_launch, p.t.g) : 0, x_scale = tma ? offsetof(struct fp8_launch, p.s.x) : offsetof(struct gemm_fp8_params, s.x);

@@ -81,8 +81,7 @@ static const struct tile {
 } tiles[] = {{16, 64, 1, 4, 6}, {64, 64, 2, 2, 5}, {64, 128, 2, 4, 4}, {128, 128, 2, 4, 3}};
 enum { TILES = sizeof tiles / sizeof *tiles };
 
-/* The largest tile whose blocks fill the SMs; the smaller ones read each operand more often. */
-static int choose_tile(const struct matmul_shape *s, const struct device_info *d)
+int matmul_plan_tile(const struct matmul_shape *s, const struct device_info *d)
 {
     if (s->rows <= 16) return 0;
     for (int t = TILES - 1; t > 1; t--) {
@@ -96,7 +95,7 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
 {
     enum { BK_BYTES = 128, RASTER = 8 };
     struct plan *out = &m->plan;
-    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : choose_tile(s, d)];
+    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : matmul_plan_tile(s, d)];
     m->columns = t->bn / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;

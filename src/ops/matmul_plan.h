@@ -52,6 +52,8 @@ void matmul_plan_params(const struct matmul_plan *plan, struct gemm_params *para
  * what a block asks for so that it has its SM for itself. */
 void matmul_plan_epilogue(const struct matmul_shape *shape, struct plan *out);
 int32_t matmul_plan_tiles(const struct matmul_shape *shape, int columns);
+/* Of tiles of 16x64, 64x64, 64x128 and 128x128 the largest whose blocks fill the SMs; the smaller ones read each operand more often. */
+int matmul_plan_tile(const struct matmul_shape *shape, const struct device_info *device);
 int64_t matmul_plan_shared(const struct device_info *device);
 uint32_t matmul_plan_alone(const struct device_info *device, uint32_t bytes);
 /* The plan of gemv_rows and of kernels like it, which take 128 bytes of a weight row a step (k counts units of two bytes), and x_bytes of

@@ -47,6 +47,21 @@ static inline enum rose_status value_check_f32(const struct program *program, co
     return value_check_shape(op, name, v, cols, rows, err);
 }
 
+/* Rows that fit the value's buffer: the most that a program can be run with. */
+static inline int64_t value_max_rows(const struct program *program, const struct op_value *v)
+{
+    size_t elements = program->buffers[v->buffer].bytes / dtype_info(v->dtype)->bytes;
+    if (v->rows == EXTENT_ONE || elements < (size_t)v->offset + (size_t)v->cols) return 1;
+    return (int64_t)((elements - (size_t)v->offset - (size_t)v->cols) / (size_t)v->stride + 1);
+}
+
+/* Every row begins at a multiple of 16 bytes from the buffer's start. */
+static inline bool value_aligned16(const struct op_value *v)
+{
+    int64_t element = dtype_info(v->dtype)->bytes;
+    return v->stride * element % 16 == 0 && v->offset * element % 16 == 0;
+}
+
 /* program_use at the value's first column. */
 static inline void value_use(struct program_launch *l, const struct op_value *v, enum program_mode mode,
                              size_t param)
