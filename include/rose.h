@@ -291,6 +291,11 @@ struct rose_request {
     int logprobs;                /* -1: none; 0..20: of each token, with so many alternatives */
     int prompt_logprobs;         /* the same for prompt tokens */
     int priority;                /* smaller goes first; equal: first come */
+    /* A reasoning model: behind so many tokens of thoughts their closing tag is forced; 0: no bound. Tags are at most 64 bytes, and their first
+     * character occurs in them once. */
+    int thought_tokens;
+    const char *thought_open;    /* "<think>", when the answer begins with it; NULL: the prompt ends with it already */
+    const char *thought_close;   /* "</think>" */
     int64_t deadline_ms;         /* from submission; 0: none */
     const char *cache_salt;      /* requests share prefixes only within a salt; NULL: "" */
     uint64_t user;               /* comes back with every event */

@@ -144,6 +144,7 @@ static void take_token(struct engine *e, struct sequence *s, const struct sample
             sequence_end(e, s, ROSE_FINISH_ERROR, ROSE_INTERNAL, err.message);
             return;
         }
+        thoughts_add(&r->thoughts, &s->thoughts, text, s->generated);
         /* Stops do not act before min_tokens. */
         hit = s->generated > r->sampling.min_tokens || !r->sampling.min_tokens ? stops_add(&s->stops, text, &show) : -1;
         if (r->sampling.min_tokens && s->generated <= r->sampling.min_tokens) show = text;

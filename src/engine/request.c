@@ -25,6 +25,14 @@ static enum rose_status check_sampling(const struct rose_sampling *s, int32_t vo
     return ROSE_OK;
 }
 
+static enum rose_status check_tag(const char *tag, const char *name, struct rose_error *err)
+{
+    size_t n = tag ? strlen(tag) : 0;
+    if (n == 0 || n > THOUGHTS_TAG_BYTES || strchr(tag + 1, tag[0]))
+        return status_set(err, ROSE_INVALID, "%s must have 1 to %d bytes, whose first occurs once", name, THOUGHTS_TAG_BYTES);
+    return ROSE_OK;
+}
+
 static enum rose_status check(const struct rose_request *in, const int32_t *tokens, size_t count, const struct request_limits *l, struct rose_error *err)
 {
     if (count == 0) return status_set(err, ROSE_INVALID, "the prompt is empty: it must have at least one token");
@@ -48,6 +56,9 @@ static enum rose_status check(const struct rose_request *in, const int32_t *toke
     for (size_t i = 0; i < in->stop_ids_count; i++)
         if (in->stop_ids[i] < 0 || in->stop_ids[i] >= l->vocabulary)
             return status_set(err, ROSE_INVALID, "stop token %d lies outside the vocabulary of %d", in->stop_ids[i], l->vocabulary);
+    if (in->thought_tokens < 0) return status_set(err, ROSE_INVALID, "thought_tokens must not be negative");
+    if (in->thought_tokens) ROSE_TRY(check_tag(in->thought_close, "thought_close", err));
+    if (in->thought_tokens && in->thought_open) ROSE_TRY(check_tag(in->thought_open, "thought_open", err));
     return check_sampling(&in->sampling, l->vocabulary, err);
 }
 
@@ -83,6 +94,28 @@ static bool copy_all(struct request *r, const struct rose_request *in, const int
     return true;
 }
 
+/* The closing tag's tokens: a control token where the model has one. */
+static enum rose_status copy_thoughts(struct request *r, const struct rose_request *in, const struct request_limits *l, struct rose_error *err)
+{
+    struct thoughts *t = &r->thoughts;
+    struct token_ids ids = {0};
+    if (!in->thought_tokens) return ROSE_OK;
+    const char *open = in->thought_open ? in->thought_open : "";
+    t->budget = in->thought_tokens;
+    t->open = (struct str){arena_strndup(&r->arena, open, strlen(open)), strlen(open)};
+    t->close = (struct str){arena_strndup(&r->arena, in->thought_close, strlen(in->thought_close)), strlen(in->thought_close)};
+    enum rose_status s = l->tokenizer ? tokenizer_encode(l->tokenizer, t->close, TOKENIZER_PARSE_SPECIAL, &ids, err)
+                                      : status_set(err, ROSE_UNSUPPORTED, "thought_tokens needs a tokenizer");
+    if (s == ROSE_OK) t->close_ids = copy(&r->arena, ids.p, ids.n, sizeof *ids.p);
+    t->close_count = (int32_t)ids.n;
+    token_ids_free(&ids);
+    if (s != ROSE_OK) return s;
+    if (!t->open.p || !t->close.p || !t->close_ids) return status_set(err, ROSE_NO_MEMORY, "no memory for a request");
+    for (int32_t i = 0; i < t->close_count; i++)
+        if (t->close_ids[i] >= l->vocabulary) return status_set(err, ROSE_INVALID, "thought_close has tokens outside the vocabulary");
+    return ROSE_OK;
+}
+
 static bool open_sequence(struct request *r, struct sequence *s, const struct request_limits *l)
 {
     struct arena *a = &r->arena;
@@ -98,6 +131,7 @@ static bool open_sequence(struct request *r, struct sequence *s, const struct re
         s->prompt_top = ARENA_ARRAY(a, struct rose_logprob, (size_t)r->prompt_count * (size_t)ROSE_MAX(r->prompt_logprobs, 1));
         if (!s->prompt_logprobs || !s->prompt_top) return false;
     }
+    thoughts_begin(&r->thoughts, &s->thoughts);
     token_stream_init(&s->stream, l->tokenizer, r->keep_special ? 0 : TOKENIZER_SKIP_SPECIAL);
     return true;
 }
@@ -125,6 +159,11 @@ enum rose_status request_open(const struct rose_request *in, const int32_t *toke
     const char *salt = in->cache_salt ? in->cache_salt : "";
     r->salt = hash_bytes(salt, strlen(salt), 0);
     bool ok = copy_all(r, in, tokens, count);
+    enum rose_status thoughts = ok ? copy_thoughts(r, in, limits, err) : ROSE_OK;
+    if (thoughts != ROSE_OK) {
+        request_close(r);
+        return thoughts;
+    }
     r->seed = in->sampling.has_seed ? in->sampling.seed : fresh_seed(r);
     r->sequences = ok ? ARENA_ARRAY(&r->arena, struct sequence, (size_t)r->choices) : NULL;
     ok = ok && r->sequences;

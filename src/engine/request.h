@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "engine/stops.h"
+#include "engine/thoughts.h"
 #include "ops/op.h"
 #include "tokenizer/tokenizer.h"
 
@@ -36,6 +37,7 @@ struct sequence {
     bool evented;                   /* at least one token was shown: for times */
     struct token_stream stream;
     struct stops stops;
+    struct thoughts_state thoughts;
     int32_t generated;              /* known ones */
     double first_token_s, last_token_s;
     float *prompt_logprobs;         /* [prompt_count], when asked for */
@@ -56,6 +58,7 @@ struct request {
     int32_t *stop_ids;
     size_t stop_ids_count;
     bool include_stop, keep_special;
+    struct thoughts thoughts;
     int logprobs, prompt_logprobs, priority;
     double submitted_s, admitted_s, deadline_s; /* monotonic seconds; deadline 0: none */
     struct sequence *sequences;

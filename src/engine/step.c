@@ -5,6 +5,7 @@
 #include "engine/engine.h"
 
 #define TOGETHER_S 0.05 /* requests of one burst */
+#define FORCED_BIAS 1e6f /* beyond any logit, penalty and temperature (at most 100) */
 
 static bool wants_all_rows(const struct sequence *s) { return s->prompt_logprobs && !s->prompt_done; }
 
@@ -16,10 +17,11 @@ static int32_t gather(struct engine *e)
         struct sequence *s = e->slots[i];
         if (!s) continue;
         bool last_drawn = s->length >= s->capacity && s->length > s->request->prompt_count;
+        bool unknown = s->in_flight && thoughts_wait(&s->request->thoughts, &s->thoughts, s->length - s->request->prompt_count);
         e->planned[n] = s;
         e->plan[n++] = (struct sched_seq){.priority = s->request->priority, .arrival = s->arrival, .length = s->length, .computed = s->computed,
                                           .capacity = s->capacity, .blocks = s->blocks, .pages = paging_pages(e, s), .running = true,
-                                          .hold = s->ended_in_flight || last_drawn || s->computed >= s->length, .sample_all = wants_all_rows(s)};
+                                          .hold = s->ended_in_flight || last_drawn || unknown || s->computed >= s->length, .sample_all = wants_all_rows(s)};
     }
     struct sequence *s = e->wait_first;
     for (int32_t k = 0; s && k < e->options.max_sequences; s = s->newer, k++) {
@@ -118,6 +120,11 @@ static void fill_sampling(struct engine *e, struct batch *b, const struct sequen
     row->slot = s->slot;
     row->append = 1;
     row->edits_begin = b->edits_count;
+    int32_t forced = thoughts_force(&r->thoughts, &s->thoughts, generated);
+    if (forced >= 0) { /* nothing else weighs against it */
+        edit(b, row, forced, FORCED_BIAS);
+        return;
+    }
     for (size_t i = 0; i < p->logit_bias_count; i++) edit(b, row, p->logit_bias[i].id, p->logit_bias[i].bias);
     if (generated >= p->min_tokens) return;
     for (int32_t i = 0; i < e->model->config.eos_count; i++) edit(b, row, e->model->config.eos[i], -INFINITY);

@@ -20,7 +20,7 @@ static bool read_thinking(void *target, const struct json *v, struct arena *aren
     struct str type = json_str(json_get(v, "type"), "");
     bool enabled = str_is(type, "enabled") || str_is(type, "adaptive");
     if (!enabled && !str_is(type, "disabled")) return api_error_field(e, "thinking", "thinking.type must be \"enabled\", \"adaptive\" or \"disabled\"");
-    /* Anthropic's rules for the budget. It bounds nothing here: thoughts end where the model ends them, and max_tokens bounds both. */
+    /* Anthropic's rules for the budget. */
     const struct json *budget = json_get(v, "budget_tokens");
     if (str_is(type, "enabled") && (!json_is(budget, JSON_NUMBER) || !budget->is_integer || budget->integer < 1024 || budget->integer > INT32_MAX))
         return api_error_field(e, "thinking.budget_tokens", "thinking.budget_tokens must be an integer, 1024 or more");

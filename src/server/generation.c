@@ -338,8 +338,14 @@ static bool fits(const struct generation *g, struct api_error *e)
 static bool submit(struct generation *g, struct api_error *e)
 {
     struct rose_error err = {0};
+    enum reasoning_state first = g->choices[0].split.state;
     for (int i = 0; i < g->parts_count; i++) {
         struct rose_request r = g->request->rose;
+        if (first == REASONING_BEGIN || first == REASONING_THINK) {
+            r.thought_tokens = g->request->thinking_budget;
+            r.thought_open = first == REASONING_BEGIN ? REASONING_OPEN : NULL;
+            r.thought_close = REASONING_CLOSE;
+        }
         const struct api_prompt *p = &g->request->prompts[i];
         r.kind = p->kind;
         r.prompt = p->text.p;

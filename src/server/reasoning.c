@@ -1,7 +1,7 @@
 #include "server/reasoning.h"
 
-#define OPEN_TAG STR("<think>")
-#define CLOSE_TAG STR("</think>")
+#define OPEN_TAG STR(REASONING_OPEN)
+#define CLOSE_TAG STR(REASONING_CLOSE)
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

@@ -4,6 +4,9 @@
 
 #include "base/str.h"
 
+#define REASONING_OPEN "<think>"
+#define REASONING_CLOSE "</think>"
+
 enum reasoning_state {
     REASONING_OFF,     /* all is content */
     REASONING_BEGIN,   /* before the first visible character: <think> may come */

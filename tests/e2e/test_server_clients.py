@@ -331,6 +331,14 @@ def reasoning_models_split_their_thoughts():
             _, _, body = s.post("/v1/messages", fields if not opened else {k: v for k, v in fields.items() if k != "ignore_eos"})
             if opened:
                 equal([x["type"] for x in body["content"]], ["thinking", "text"])
+                # A budget ends the thoughts: the closing tag is forced behind so many tokens, and the answer follows.
+                bounded = {**{k: v for k, v in fields.items() if k != "ignore_eos"}, "max_tokens": 1100, "temperature": 1, "top_k": 50, "thinking": {"type": "enabled", "budget_tokens": 1024}}
+                status, _, body = s.post("/v1/messages", bounded)
+                equal(status, 200, body)
+                thoughts = s.post("/tokenize", {"prompt": body["content"][0]["thinking"]})[2]["count"]
+                check(thoughts <= 1024 + 8, f"{thoughts} tokens of thoughts")
+                # SmolLM2 ends few texts of its own accord; where it went on to the budget, what follows it is answer.
+                check(body["usage"]["output_tokens"] < 1024 or body["content"][1]["text"], body)
             s.stop()
 
 
