@@ -46,12 +46,19 @@ enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
 
 /* Bytes that prefetches run ahead in a weight's stream: far ones bring lines from memory to the level-2 cache, near ones from there to
  * level 1. One prefetch straight to level 1 keeps a miss buffer of that cache for the whole latency of memory, of which there are too few for
- * the memory's bandwidth (docs/facts.md). */
-enum { MATMUL_NEAR = 1024, MATMUL_FAR = 16384 };
+ * the memory's bandwidth. Weights of a byte and more an element, whose blocks are soon done with, leave most of that to the processor, which fetches
+ * along a stream that is asked for shortly ahead; far prefetches hinder it (docs/facts.md). */
+enum { MATMUL_NEAR = 1024, MATMUL_FAR = 16384, MATMUL_WIDE_NEAR = 256, MATMUL_WIDE_FAR = 1024, MATMUL_WIDE = 512 };
 static inline void matmul_ahead(const void *line)
 {
     __builtin_prefetch((const char *)line + MATMUL_FAR, 0, 2);
     __builtin_prefetch((const char *)line + MATMUL_NEAR, 0, 3);
+}
+/* The same for blocks of MATMUL_WIDE bytes and more. */
+static inline void matmul_ahead_wide(const void *line)
+{
+    __builtin_prefetch((const char *)line + MATMUL_WIDE_FAR, 0, 2);
+    __builtin_prefetch((const char *)line + MATMUL_WIDE_NEAR, 0, 3);
 }
 
 /* Byte offsets in a block of an integer tile of height H. */

@@ -31,8 +31,12 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
     for (int b = 0; b < blocks; b++) {
         __m512i q[8];
         UNROLL
-        for (int v = 0; v < code_bytes; v += 64)
-            matmul_ahead(codes + v);
+        for (int v = 0; v < code_bytes; v += 64) {
+            if (code_bytes >= MATMUL_WIDE)
+                matmul_ahead_wide(codes + v);
+            else
+                matmul_ahead(codes + v);
+        }
         unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
@@ -151,8 +155,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
         UNROLL
         for (int c = 0; c < 8; c++) {
             __m512 w0, w1;
-            matmul_ahead(p);
-            if (kernel == CPU_F32) matmul_ahead(p + 64);
+            matmul_ahead_wide(p);
+            if (kernel == CPU_F32) matmul_ahead_wide(p + 64);
             weights(kernel, p, &w0, &w1);
             p += pair;
             UNROLL
