@@ -5,7 +5,9 @@
 
 #include "base/status.h"
 
-enum { SUBMITTED_AT_ONCE = 256, SUBMIT_BYTES_AT_ONCE = 256 << 10 };
+/* Of one call in the engine: so many texts, and no further one behind so many bytes. What ended texts make room for is tokenised between two
+ * looks at the sockets, so that the bytes bound the wait of everybody else. */
+enum { OPEN_MOST = 256, OPEN_BYTES = 256 << 10 };
 static const size_t held_most = (size_t)512 << 20; /* bytes of results of one call */
 
 struct texts *texts_new(struct httpd_request *http, struct models *models, struct model *model, enum rose_task task, const struct text_input *inputs, int count)
@@ -65,13 +67,14 @@ static void fail(struct texts *t, int index, struct api_error *e)
     close_all(t);
 }
 
+static size_t bytes_of(const struct text_input *in) { return in->text.n + in->pair.n; }
+
 /* False: the call has ended. */
 static bool submit(struct texts *t)
 {
     struct rose_error err = {0};
     struct api_error e = {0};
-    size_t bytes = 0;
-    while (t->next < t->count && t->open < SUBMITTED_AT_ONCE && bytes < SUBMIT_BYTES_AT_ONCE) {
+    while (t->next < t->count && t->open < OPEN_MOST && t->open_bytes < OPEN_BYTES) {
         const struct text_input *in = &t->inputs[t->next];
         struct texts_request *to = &t->requests[t->next];
         struct rose_request r = t->rose;
@@ -85,8 +88,8 @@ static bool submit(struct texts *t)
         r.user = to->handle = models_handle(t->models, t->model, &t->sink, t->next);
         size_t limit = model_text_limit(t->model);
         enum rose_status s = !r.user ? status_set(&err, ROSE_NO_MEMORY, "out of memory")
-                             : in->text.n + in->pair.n > limit ? status_set(&err, ROSE_LIMIT, "the text has %zu bytes; at most %zu are taken", in->text.n + in->pair.n, limit)
-                                                               : model_submit(t->model, &r, &to->id, &err);
+                             : bytes_of(in) > limit ? status_set(&err, ROSE_LIMIT, "the text has %zu bytes; at most %zu are taken", bytes_of(in), limit)
+                                                    : model_submit(t->model, &r, &to->id, &err);
         if (s != ROSE_OK) {
             models_release(t->models, to->handle);
             to->handle = 0;
@@ -97,7 +100,7 @@ static bool submit(struct texts *t)
         }
         t->next++;
         t->open++;
-        bytes += in->text.n + in->pair.n;
+        t->open_bytes += bytes_of(in);
     }
     return true;
 }
@@ -135,6 +138,7 @@ static void take(struct event_sink *sink, int i, const struct rose_event *ev)
     models_release(t->models, t->requests[i].handle);
     t->requests[i].handle = 0;
     t->open--;
+    t->open_bytes -= bytes_of(&t->inputs[i]);
     t->ended++;
     struct api_error e = {0};
     if (ev->finish != ROSE_FINISH_STOP) {

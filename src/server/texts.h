@@ -44,6 +44,7 @@ struct texts {
     struct texts_request { uint64_t handle, id; } *requests; /* [count] */
     int next, open, ended, tokens;
     float *block;                /* [count, cols] when every result is one row of the same width */
+    size_t open_bytes;           /* of the texts that are under way */
     size_t held;                 /* bytes of results */
 };
 

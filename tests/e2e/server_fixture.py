@@ -225,7 +225,8 @@ class Server:
         """Nothing runs or waits, all pages are free or cached, no connection but ours."""
         def idle():
             m = self.metrics()
-            return m if not (m["rose_requests_running"] or m["rose_requests_waiting"] or m["rose_http_answers_open"]) else None
+            busy = ("rose_requests_running", "rose_requests_waiting", "rose_http_answers_open")
+            return m if not any(value for name, value in m.items() if name.startswith(busy)) else None  # of every model
 
         return until(idle, "idle", seconds)
 

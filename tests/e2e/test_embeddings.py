@@ -310,5 +310,26 @@ def many_texts_and_many_clients():
     server().wait_idle()
 
 
+@test
+def long_texts_take_turns():
+    """Texts are tokenised on the loop that serves everybody: of one call only a quarter of a mebibyte is in the engine at a time."""
+    server().wait_idle()
+    ended = threading.Event()
+    answers, seen = [], []
+
+    def call():
+        answers.append(post("/v1/embeddings", {"model": MINI, "input": ["word " * 20000] * 60, "truncate_prompt_tokens": 100})[0])
+        ended.set()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not ended.is_set():
+        m = server().metrics()
+        seen.append(sum(m[f'rose_requests_{state}{{model="{MINI}"}}'] for state in ("running", "waiting")))
+    thread.join()
+    equal(answers, [200])
+    check(0 < max(seen) <= 3, max(seen))  # 100,000 bytes each
+
+
 if __name__ == "__main__":
     main()
