@@ -6,6 +6,7 @@
 #include "ops/attention.h"
 #include "ops/dummy.h"
 #include "ops/elementwise.h"
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_cuda.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
@@ -113,6 +114,14 @@ static void random_blocks(enum dtype dtype, uint8_t *out, size_t bytes)
     }
 }
 
+/* Blocks that stay as they are on a GPU: any bits do for their time, and many copies are wanted soon. */
+static enum rose_status noise_blocks(struct bench_case *c, const struct tensor *t, char *place, struct op_weight *out, struct rose_error *err)
+{
+    ROSE_TRY(matmul_cuda_weight(t, false, place, out, err));
+    for (size_t at = 0; at < out->bytes; at += BENCH_NOISE) ROSE_TRY(device_copy(c->device, place + at, c->noise, ROSE_MIN(out->bytes - at, (size_t)BENCH_NOISE), err));
+    return device_wait(c->device, NULL, err);
+}
+
 /* `matrices` of [n, k], one behind the other as a model's experts lie. */
 static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t n, int32_t k, bool expert, struct op_weight *out, struct rose_error *err)
 {
@@ -123,6 +132,7 @@ static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t 
     if (!place) return ROSE_NO_MEMORY;
     for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, expert, place + each * (size_t)i, &out[i], err));
     if (c->device->planning) return ROSE_OK;
+    if (on_cuda(c) && t.dtype != DTYPE_BF16 && !expert && matmul_blocks_format(t.dtype) >= 0) return noise_blocks(c, &t, place, out, err);
     void *rows = malloc((size_t)n * row);
     if (!rows) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     if (t.dtype == DTYPE_BF16) op_dummy_rows(&t, 1, rows);
