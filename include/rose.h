@@ -78,6 +78,19 @@ void rose_device_close(struct rose_device *device);
 /* One line such as "CPU, 2 threads, avx512" (valid while the device is open). */
 const char *rose_device_name(const struct rose_device *device);
 
+/* GPU memory of another process, opened by the handle that cudaIpcGetMemHandle gave there: for copies. */
+struct rose_memory;
+enum { ROSE_MEMORY_HANDLE = 64 };
+/* handle: handle_bytes, ROSE_MEMORY_HANDLE. gpu: the one that the memory is of, as the driver counts; it must be the device's own. bytes: how
+ * many of it are used. ROSE_UNSUPPORTED on a device that is no GPU, before anything else is looked at. */
+enum rose_status rose_memory_open(struct rose_device *device, const void *handle, size_t handle_bytes, int64_t gpu, size_t bytes, struct rose_memory **out,
+                                  struct rose_error *err);
+/* [offset, offset + bytes) of it into to, or from; beside what the device's engines do. */
+enum rose_status rose_memory_read(struct rose_memory *memory, size_t offset, void *to, size_t bytes, struct rose_error *err);
+enum rose_status rose_memory_write(struct rose_memory *memory, size_t offset, const void *from, size_t bytes, struct rose_error *err);
+/* Before the device. */
+void rose_memory_close(struct rose_memory *memory);
+
 /* --- engines --------------------------------------------------------------------------------------------------------------- */
 
 struct rose_engine;

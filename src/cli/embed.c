@@ -26,6 +26,7 @@ static const struct option options[] = {
     {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error", &o.truncate},
     {"sparse", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "weights of tokens from the model's lexical head (BGE-M3)", &o.sparse},
     {"tokens", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a vector a token instead of one a text", &o.tokens},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens},
     CLI_COMMON_OPTIONS,
 };
 

@@ -24,6 +24,7 @@ static const struct option options[] = {
     {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},
     {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error", &o.truncate},
     {"top", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "of a line's documents only the N best; 0: all", &o.top},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens},
     CLI_COMMON_OPTIONS,
 };
 

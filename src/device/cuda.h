@@ -73,6 +73,21 @@ enum rose_status cuda_ipc_open(struct device *device, const struct cuda_ipc *han
                                struct rose_error *err);
 void cuda_ipc_close(struct device *device, void *memory);
 
+/* Another process's memory for copies beside the device's queue, on a stream of its own. bytes: from memory to the end of its
+ * allocation. */
+struct cuda_import {
+    void *memory, *stream;
+    size_t bytes;
+};
+enum rose_status cuda_import_open(struct device *device, const struct cuda_ipc *handle, struct cuda_import *out,
+                                  struct rose_error *err);
+/* Between host memory and the import (one of the two addresses lies in it); returns when it is done. */
+enum rose_status cuda_import_copy(struct device *device, const struct cuda_import *import, void *dst, const void *src,
+                                  size_t bytes, struct rose_error *err);
+void cuda_import_close(struct device *device, struct cuda_import *import);
+/* Which GPU it is, as the driver counts. */
+int cuda_device_index(const struct device *device);
+
 /* Later work of device waits for what is queued on other so far. */
 enum rose_status cuda_after(struct device *device, struct device *other, struct rose_error *err);
 

@@ -152,6 +152,7 @@ enum {
     X(1, ipc_open, cuIpcOpenMemHandle_v2,                                                                    \
       (cu_address * address, struct cu_ipc_handle handle, unsigned flags))                                   \
     X(1, ipc_close, cuIpcCloseMemHandle, (cu_address address))                                               \
+    X(1, memory_range, cuMemGetAddressRange_v2, (cu_address * base, size_t * bytes, cu_address address))     \
     X(0, tensor_map, cuTensorMapEncodeTiled,                                                                 \
       (void *map, int type, uint32_t rank, void *address, const uint64_t *dim, const uint64_t *stride,       \
        const uint32_t *box, const uint32_t *element_stride, int interleave, int swizzle, int promotion,      \

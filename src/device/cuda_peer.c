@@ -50,6 +50,48 @@ void cuda_ipc_close(struct device *device, void *memory)
     if (memory && cuda_enter(d, NULL) == ROSE_OK) d->api.ipc_close((cu_address)(uintptr_t)memory);
 }
 
+enum rose_status cuda_import_open(struct device *device, const struct cuda_ipc *handle, struct cuda_import *out,
+                                  struct rose_error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    cu_address base = 0;
+    cu_stream stream = NULL;
+    size_t bytes = 0;
+    *out = (struct cuda_import){0};
+    ROSE_TRY(cuda_ipc_open(device, handle, &out->memory, err));
+    enum rose_status s = cuda_check(d, d->api.memory_range(&base, &bytes, (cu_address)(uintptr_t)out->memory), err,
+                                    "cuMemGetAddressRange of another process's memory");
+    if (s == ROSE_OK) s = cuda_check(d, d->api.stream_create(&stream, CU_STREAM_NON_BLOCKING), err, "cuStreamCreate");
+    out->stream = stream;
+    out->bytes = bytes - (size_t)((cu_address)(uintptr_t)out->memory - base);
+    if (s != ROSE_OK) cuda_import_close(device, out);
+    return s;
+}
+
+enum rose_status cuda_import_copy(struct device *device, const struct cuda_import *import, void *dst, const void *src,
+                                  size_t bytes, struct rose_error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    ROSE_TRY(cuda_enter(d, err));
+    ROSE_TRY(cuda_check(d,
+                        d->api.copy_async((cu_address)(uintptr_t)dst, (cu_address)(uintptr_t)src, bytes, import->stream),
+                        err, "cuMemcpyAsync of %zu bytes with another process's memory", bytes));
+    return cuda_check(d, d->api.stream_wait(import->stream), err, "cuStreamSynchronize");
+}
+
+void cuda_import_close(struct device *device, struct cuda_import *import)
+{
+    struct cuda_device *d = (struct cuda_device *)device;
+    if (import->stream && cuda_enter(d, NULL) == ROSE_OK) d->api.stream_destroy(import->stream);
+    cuda_ipc_close(device, import->memory);
+    *import = (struct cuda_import){0};
+}
+
+int cuda_device_index(const struct device *device)
+{
+    return ((const struct cuda_device *)device)->device;
+}
+
 enum rose_status cuda_tensor_map(struct device *device, const struct layout_tma *box, int elem_bytes,
                                  void *memory, void *map, struct rose_error *err)
 {

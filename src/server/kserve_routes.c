@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/cuda_shm.h"
 #include "server/kserve.h"
 #include "server/loader.h"
 
@@ -241,9 +242,9 @@ static void memory_status(struct server *s, struct httpd_request *r, const struc
     struct api_error e;
     bool first = true;
     strbuf_addc(&b, '[');
-    for (int i = 0; !p->cuda && i < s->regions.count; i++) {
+    for (int i = 0; i < s->regions.count; i++) {
         const struct region *g = s->regions.all[i];
-        if (p->name.n && !str_is(p->name, g->name)) continue;
+        if (g->memory || (p->name.n && !str_is(p->name, g->name))) continue;
         strbuf_adds(&b, first ? "{\"name\":" : ",{\"name\":");
         first = false;
         json_add_str(&b, str_of(g->name));
@@ -252,6 +253,10 @@ static void memory_status(struct server *s, struct httpd_request *r, const struc
         strbuf_printf(&b, ",\"offset\":%zu,\"byte_size\":%zu}", g->offset, g->bytes);
     }
     strbuf_addc(&b, ']');
+    if (p->cuda) {
+        strbuf_free(&b);
+        first = !cuda_shm_status(&s->regions, p->name, &b);
+    }
     if (p->name.n && first) {
         strbuf_free(&b);
         api_error_set(&e, 404, "not_found_error", NULL, NULL, "unable to find %s shared memory region: '%.*s'", p->cuda ? "CUDA" : "system", (int)ROSE_MIN(p->name.n, 100), p->name.p);
@@ -277,8 +282,10 @@ static void memory_register(struct server *s, struct httpd_request *r, const str
     struct api_error e = {0};
     uint64_t offset, bytes;
     if (p->cuda) {
-        api_error_set(&e, 400, "invalid_request_error", NULL, NULL, "failed to register CUDA shared memory region '%.*s': this server takes no CUDA memory; use system shared memory",
-                      (int)ROSE_MIN(p->name.n, 100), p->name.p);
+        if (read_body(r, &body, &e) && cuda_shm_add_json(&s->regions, s->options->rose_device, p->name, body, &e)) {
+            reply_empty(r, 200);
+            return;
+        }
     } else if (read_body(r, &body, &e) && read_size(body, "offset", false, &offset, &e) && read_size(body, "byte_size", true, &bytes, &e) &&
                regions_add(&s->regions, p->name, json_str(json_get(body, "key"), ""), offset, bytes, &e)) {
         reply_empty(r, 200);
@@ -352,7 +359,7 @@ void kserve_route(struct server *s, struct httpd_request *r)
     case V_SHM_STATUS: memory_status(s, r, &p); break;
     case V_SHM_REGISTER: memory_register(s, r, &p); break;
     case V_SHM_UNREGISTER:
-        if (!p.cuda) regions_remove(&s->regions, p.name);
+        regions_remove(&s->regions, p.name, p.cuda);
         reply_empty(r, 200);
         break;
     default: kserve_add_metadata(s, &b); reply(r, &b); break;

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/status.h"
+#include "rose.h"
 
 static int find(const struct regions *r, struct str name)
 {
@@ -32,29 +32,53 @@ static bool good_key(struct str key)
     return !memchr(key.p, '/', key.n) && !memchr(key.p, 0, key.n);
 }
 
-static bool check(const struct regions *r, struct str name, struct str key, uint64_t offset, uint64_t bytes, struct api_error *e)
+void regions_drop(struct region *g)
 {
+    if (g->fd >= 0) close(g->fd);
+    rose_memory_close(g->memory);
+    free(g);
+}
+
+struct region *regions_new(const struct regions *r, struct str name, struct api_error *e)
+{
+    struct region *new = NULL;
     int n = (int)ROSE_MIN(name.n, 100);
-    if (r->off) return api_error_set(e, 400, "invalid_request_error", NULL, NULL, "shared memory is switched off here (--no-shared-memory)");
-    if (!name.n || name.n > REGION_NAME || memchr(name.p, 0, name.n)) return api_error_field(e, "name", "a region's name has 1 to %d bytes", REGION_NAME);
-    if (find(r, name) >= 0) return api_error_field(e, "name", "shared memory region '%.*s' already in manager", n, name.p);
-    if (!good_key(key)) return api_error_field(e, "key", "region '%.*s': its key must be the name of a POSIX shared memory object, such as /name, without another slash", n, name.p);
-    if (!bytes || offset > INT64_MAX || bytes > INT64_MAX - offset) return api_error_field(e, "byte_size", "region '%.*s': offset and byte_size are out of range", n, name.p);
-    return r->count < REGIONS_MAX || api_error_set(e, 400, "invalid_request_error", NULL, NULL, "at most %d regions may be registered", REGIONS_MAX);
+    if (r->off) api_error_set(e, 400, "invalid_request_error", NULL, NULL, "shared memory is switched off here (--no-shared-memory)");
+    else if (!name.n || name.n > REGION_NAME || memchr(name.p, 0, name.n)) api_error_field(e, "name", "a region's name has 1 to %d bytes", REGION_NAME);
+    else if (find(r, name) >= 0) api_error_field(e, "name", "shared memory region '%.*s' already in manager", n, name.p);
+    else if (r->count >= REGIONS_MAX) api_error_set(e, 400, "invalid_request_error", NULL, NULL, "at most %d regions may be registered", REGIONS_MAX);
+    else if (!(new = calloc(1, sizeof *new))) api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+    if (!new) return NULL;
+    snprintf(new->name, sizeof new->name, "%.*s", STR_ARG(name));
+    new->fd = -1;
+    return new;
+}
+
+bool regions_keep(struct regions *r, struct region *g, struct api_error *e)
+{
+    struct region **all = realloc(r->all, (size_t)(r->count + 1) * sizeof *all);
+    if (!all) {
+        regions_drop(g);
+        return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+    }
+    r->all = all;
+    r->all[r->count++] = g;
+    return true;
 }
 
 bool regions_add(struct regions *r, struct str name, struct str key, uint64_t offset, uint64_t bytes, struct api_error *e)
 {
     struct stat st;
-    if (!check(r, name, key, offset, bytes, e)) return false;
-    struct region *new = calloc(1, sizeof *new);
-    struct region **all = realloc(r->all, (size_t)(r->count + 1) * sizeof *all);
-    if (all) r->all = all;
-    if (!new || !all) {
-        free(new);
-        return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+    int n = (int)ROSE_MIN(name.n, 100);
+    struct region *new = regions_new(r, name, e);
+    if (!new) return false;
+    bool good = good_key(key), sized = bytes && offset <= INT64_MAX && bytes <= INT64_MAX - offset;
+    if (!good) api_error_field(e, "key", "region '%.*s': its key must be the name of a POSIX shared memory object, such as /name, without another slash", n, name.p);
+    else if (!sized) api_error_field(e, "byte_size", "region '%.*s': offset and byte_size are out of range", n, name.p);
+    if (!good || !sized) {
+        regions_drop(new);
+        return false;
     }
-    snprintf(new->name, sizeof new->name, "%.*s", STR_ARG(name));
     snprintf(new->key, sizeof new->key, "%s%.*s", key.p[0] == '/' ? "" : "/", STR_ARG(key));
     new->offset = (size_t)offset;
     new->bytes = (size_t)bytes;
@@ -64,32 +88,24 @@ bool regions_add(struct regions *r, struct str name, struct str key, uint64_t of
     else if ((uint64_t)st.st_size < offset + bytes)
         api_error_field(e, "byte_size", "region '%s' would end at byte %llu, and '%s' has %lld", new->name, (unsigned long long)(offset + bytes), new->key, (long long)st.st_size);
     if (!there || (uint64_t)st.st_size < offset + bytes) {
-        if (new->fd >= 0) close(new->fd);
-        free(new);
+        regions_drop(new);
         return false;
     }
-    r->all[r->count++] = new;
-    return true;
+    return regions_keep(r, new, e);
 }
 
-static void drop(struct region *g)
+void regions_remove(struct regions *r, struct str name, bool cuda)
 {
-    close(g->fd);
-    free(g);
-}
-
-void regions_remove(struct regions *r, struct str name)
-{
-    int i = name.n ? find(r, name) : -1;
-    if (i >= 0) {
-        drop(r->all[i]);
-        r->all[i] = r->all[--r->count];
+    int kept = 0;
+    for (int i = 0; i < r->count; i++) {
+        struct region *g = r->all[i];
+        if ((g->memory != NULL) == cuda && (!name.n || str_is(name, g->name))) regions_drop(g);
+        else r->all[kept++] = g;
     }
-    if (name.n) return;
-    for (i = 0; i < r->count; i++) drop(r->all[i]);
+    r->count = kept;
+    if (kept) return;
     free(r->all);
     r->all = NULL;
-    r->count = 0;
 }
 
 /* The whole of it, or false. */
@@ -112,6 +128,11 @@ static bool copy(const struct regions *r, struct str name, size_t offset, void *
     int n = (int)ROSE_MIN(name.n, 100);
     if (!g) return api_error_field(e, NULL, "unable to find shared memory region '%.*s'", n, name.p);
     if (offset > g->bytes || bytes > g->bytes - offset) return api_error_field(e, NULL, "invalid offset + byte size for shared memory region '%s': %zu bytes from %zu, and it has %zu", g->name, bytes, offset, g->bytes);
+    if (g->memory) {
+        struct rose_error err = {0};
+        enum rose_status s = to ? rose_memory_read(g->memory, offset, to, bytes, &err) : rose_memory_write(g->memory, offset, from, bytes, &err);
+        return s == ROSE_OK || api_error_set(e, 500, "server_error", NULL, NULL, "CUDA shared memory region '%s': %.300s", g->name, err.message);
+    }
     /* Writing must not make a shrunken object grow again. */
     if (fstat(g->fd, &st) || (uint64_t)st.st_size < (uint64_t)g->offset + offset + bytes || !move(g, offset, to, from, bytes))
         return api_error_field(e, NULL, "shared memory region '%s' is smaller than it was when it was registered", g->name);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "inference.pb-c.h"
+#include "server/cuda_shm.h"
 #include "server/loader.h"
 #include "server/rpc_api.h"
 
@@ -411,7 +412,8 @@ void rpc_SystemSharedMemoryStatus(struct rpc *r, struct str data)
     Inference__SystemSharedMemoryStatusResponse m = INFERENCE__SYSTEM_SHARED_MEMORY_STATUS_RESPONSE__INIT;
     const struct regions *all = &r->server->s->regions;
     UNPACK(system_shared_memory_status_request, SystemSharedMemoryStatusRequest, q)
-    if (*q->name && !regions_find(all, str_of(q->name))) {
+    const struct region *one = *q->name ? regions_find(all, str_of(q->name)) : NULL;
+    if (*q->name && (!one || one->memory)) {
         rpc_finish(r, GRPC_STATUS_NOT_FOUND, "unable to find that system shared memory region");
         FREE(q);
         return;
@@ -421,7 +423,7 @@ void rpc_SystemSharedMemoryStatus(struct rpc *r, struct str data)
     entry *entries = calloc(n + 1, sizeof *entries), **list = calloc(n + 1, sizeof *list);
     for (size_t i = 0; rows && entries && list && i < n; i++) {
         struct region *g = all->all[i];
-        if (*q->name && strcmp(q->name, g->name)) continue;
+        if (g->memory || (*q->name && strcmp(q->name, g->name))) continue;
         row *to = &rows[i];
         inference__system_shared_memory_status_response__region_status__init(to);
         inference__system_shared_memory_status_response__regions_entry__init(&entries[i]);
@@ -455,30 +457,60 @@ void rpc_SystemSharedMemoryUnregister(struct rpc *r, struct str data)
 {
     Inference__SystemSharedMemoryUnregisterResponse m = INFERENCE__SYSTEM_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
     UNPACK(system_shared_memory_unregister_request, SystemSharedMemoryUnregisterRequest, q)
-    regions_remove(&r->server->s->regions, str_of(q->name));
+    regions_remove(&r->server->s->regions, str_of(q->name), false);
     FREE(q);
     reply(r, &m.base);
 }
 
 void rpc_CudaSharedMemoryStatus(struct rpc *r, struct str data)
 {
+    typedef Inference__CudaSharedMemoryStatusResponse__RegionStatus row;
+    typedef Inference__CudaSharedMemoryStatusResponse__RegionsEntry entry;
     Inference__CudaSharedMemoryStatusResponse m = INFERENCE__CUDA_SHARED_MEMORY_STATUS_RESPONSE__INIT;
+    const struct regions *all = &r->server->s->regions;
     UNPACK(cuda_shared_memory_status_request, CudaSharedMemoryStatusRequest, q)
-    if (*q->name) rpc_finish(r, GRPC_STATUS_NOT_FOUND, "unable to find that CUDA shared memory region");
+    size_t n = (size_t)all->count;
+    row *rows = calloc(n + 1, sizeof *rows);
+    entry *entries = calloc(n + 1, sizeof *entries), **list = calloc(n + 1, sizeof *list);
+    for (size_t i = 0; rows && entries && list && i < n; i++) {
+        struct region *g = all->all[i];
+        if (!g->memory || (*q->name && strcmp(q->name, g->name))) continue;
+        inference__cuda_shared_memory_status_response__region_status__init(&rows[i]);
+        inference__cuda_shared_memory_status_response__regions_entry__init(&entries[i]);
+        rows[i].name = entries[i].key = g->name;
+        rows[i].device_id = (uint64_t)g->gpu;
+        rows[i].byte_size = g->bytes;
+        entries[i].value = &rows[i];
+        list[m.n_regions++] = &entries[i];
+    }
+    m.regions = list;
+    if (!rows || !entries || !list) no_memory(r);
+    else if (*q->name && !m.n_regions) rpc_finish(r, GRPC_STATUS_NOT_FOUND, "unable to find that CUDA shared memory region");
     else reply(r, &m.base);
+    free(rows);
+    free(entries);
+    free(list);
     FREE(q);
 }
 
 void rpc_CudaSharedMemoryRegister(struct rpc *r, struct str data)
 {
-    (void)data;
-    rpc_finish(r, GRPC_STATUS_INVALID_ARGUMENT, "this server takes no CUDA memory; use system shared memory");
+    Inference__CudaSharedMemoryRegisterResponse m = INFERENCE__CUDA_SHARED_MEMORY_REGISTER_RESPONSE__INIT;
+    struct api_error e = {0};
+    struct server *s = r->server->s;
+    UNPACK(cuda_shared_memory_register_request, CudaSharedMemoryRegisterRequest, q)
+    struct str handle = {(const char *)q->raw_handle.data, q->raw_handle.len};
+    if (cuda_shm_add(&s->regions, s->options->rose_device, str_of(q->name), handle, q->device_id, q->byte_size, &e)) reply(r, &m.base);
+    else rpc_fail(r, &e);
+    FREE(q);
 }
 
 void rpc_CudaSharedMemoryUnregister(struct rpc *r, struct str data)
 {
     Inference__CudaSharedMemoryUnregisterResponse m = INFERENCE__CUDA_SHARED_MEMORY_UNREGISTER_RESPONSE__INIT;
-    (void)data;
+    UNPACK(cuda_shared_memory_unregister_request, CudaSharedMemoryUnregisterRequest, q)
+    regions_remove(&r->server->s->regions, str_of(q->name), true);
+    FREE(q);
     reply(r, &m.base);
 }
 

@@ -210,7 +210,8 @@ enum rose_status server_run(const struct server_options *options, const struct s
     httpd_close(s.http);
     models_close(&s.models);
     keys_free(&s.keys);
-    regions_remove(&s.regions, (struct str){0});
+    regions_remove(&s.regions, (struct str){0}, false);
+    regions_remove(&s.regions, (struct str){0}, true);
     if (l.signal_fd >= 0) close(l.signal_fd);
     if (l.epoll_fd >= 0) close(l.epoll_fd);
     return status;

@@ -1,19 +1,25 @@
 /* The golden models on a GPU: every architecture in bf16 against transformers' float32 logits, from safetensors and GGUF, whole
- * prompts, chunks, two sequences at once and token by token through the decode program.
+ * prompts, chunks, two sequences at once and token by token through the decode program; and the models that embed, classify and score, every
+ * answer alone and all in one batch.
  *
  *     gpu_golden [part of a name]      from the repository's root; last line "N passed, N failed" */
 #define _GNU_SOURCE /* mkdtemp */
+#include "engine/pool_golden_cuda.h"
 #include "model/golden_cuda.h"
 
 #include "jit/jit.h"
 
 static const char *const models[] = {"llama",   "llama3", "llama_linear", "llama_dynamic", "llama_yarn", "mistral",   "ministral",       "mixtral", "qwen2", "qwen2_moe",
-                                     "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "olmo2",           "granite", "smollm3",
+                                     "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "phi3_longrope",   "olmo2",   "granite", "smollm3",
                                      "blocks_q4_0", "blocks_q4_1", "blocks_q8_0", "blocks_mxfp4", "blocks_q4_k", "blocks_q5_k", "blocks_q6_k", "blocks_mixed",
                                      "qwen3_fp8", "qwen3_moe_fp8", "llama_fp8", "llama_fp8_block", "llama_fp8_channel"};
 
+#define NAME(name) #name,
+static const char *const pooled[] = {POOL_CUDA_MODELS(NAME)};
+
 int main(int argc, char **argv)
 {
+    struct pool_cuda pool = {0};
     struct cuda_golden t = {.bound = 0.15};
     struct rose_error err = {0};
     struct jit *jit = NULL;
@@ -26,6 +32,15 @@ int main(int argc, char **argv)
         test_failures_ = 0;
         cuda_golden_model(&t, models[i], CUDA_GOLDEN_ALL, 100);
         if (test_failures_) failed++, printf("FAIL %s\n", models[i]);
+        else passed++;
+        fflush(stdout);
+    }
+    pool.device = t.device;
+    for (size_t i = 0; i < sizeof pooled / sizeof *pooled; i++) {
+        if (argc > 1 && !strstr(pooled[i], argv[1])) continue;
+        test_failures_ = 0;
+        pool_cuda_model(&pool, pooled[i], 100);
+        if (test_failures_) failed++, printf("FAIL %s\n", pooled[i]);
         else passed++;
         fflush(stdout);
     }

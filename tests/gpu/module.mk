@@ -1,7 +1,7 @@
-# Whole models on a GPU: what tests/model may use.
-$(BUILD)/tests/gpu/gpu_golden: tests/gpu/gpu_golden.c $(call libraries,model $(USE_model))
+# Whole models on a GPU: what tests/model and tests/engine may use.
+$(BUILD)/tests/gpu/gpu_golden: tests/gpu/gpu_golden.c $(call libraries,engine $(USE_engine))
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -Itests -Itests/model $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,model $(USE_model)) -Wl,--end-group $(LDLIBS)
+	$(CC) $(CPPFLAGS) -Itests -Itests/model $(CFLAGS) $< -o $@ $(LDFLAGS) -Wl,--start-group $(call libraries,engine $(USE_engine)) -Wl,--end-group $(foreach d,$(USE_engine),$(LIBS_$(d))) $(LDLIBS)
 gpu-programs: $(BUILD)/tests/gpu/gpu_golden
 
 # Where a decode step's time goes.

@@ -19,5 +19,6 @@ MODEL(qwen3)
 MODEL(gemma2)
 MODEL(qwen2_moe)
 MODEL(qwen3_moe)
+MODEL(phi3_longrope)
 
-TEST_MAIN(CASE(llama3), CASE(qwen3), CASE(gemma2), CASE(qwen2_moe), CASE(qwen3_moe))
+TEST_MAIN(CASE(llama3), CASE(qwen3), CASE(gemma2), CASE(qwen2_moe), CASE(qwen3_moe), CASE(phi3_longrope))

@@ -186,9 +186,11 @@ TEST(regions_hold_what_they_say)
     CHECK(!regions_write(&r, STR("a/b"), 0, "XY", 2, &error));
     struct stat_size { off_t n; } size = {lseek(fd, 0, SEEK_END)};
     CHECK_INT(size.n, 9); /* it has not grown again */
-    regions_remove(&r, STR("a/b"));
+    regions_remove(&r, STR("a/b"), true);
+    CHECK(regions_find(&r, STR("a/b")) != NULL); /* it is no GPU's */
+    regions_remove(&r, STR("a/b"), false);
     CHECK(!regions_find(&r, STR("a/b")));
-    regions_remove(&r, (struct str){0});
+    regions_remove(&r, (struct str){0}, false);
     close(fd);
     shm_unlink(key);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct driver_device driver_devices[SIMT_DRIVER_DEVICES] = {
     [SIMT_DRIVER_SM90] = {"simt sm_90a", "sm_90a", 9, 0, 232448, 233472, 2048, 60, 3201000, 6144, 0, 0, 0},
@@ -28,12 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int current = -1;
 static struct cu_context_st contexts[SIMT_DRIVER_DEVICES];
 static struct cu_module_st *modules;
-static struct allocation {
-    struct allocation *next;
-    void *p;
-    size_t bytes;
-    int device; /* -1: host */
-} * allocations;
+static struct driver_allocation *allocations;
 
 #define LOCKED(expression)           \
     do {                             \
@@ -210,6 +206,14 @@ API cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
     LOCKED(retain(context, device));
 }
 
+/* Its pages and what it is known by. */
+static void drop(struct driver_allocation *a)
+{
+    if (a->fd >= 0) close(a->fd);
+    simt_unmap(a->p);
+    free(a);
+}
+
 /* The last release ends the context: its memory goes, and with it whatever broke it. */
 static cu_result release(cu_device device)
 {
@@ -217,15 +221,14 @@ static cu_result release(cu_device device)
     if (--d->refs) return CU_SUCCESS;
     driver_run_all(device);
     int left = 0;
-    for (struct allocation **at = &allocations; *at;) {
-        struct allocation *a = *at;
+    for (struct driver_allocation **at = &allocations; *at;) {
+        struct driver_allocation *a = *at;
         if (a->device != device) {
             at = &a->next;
             continue;
         }
         *at = a->next;
-        simt_unmap(a->p);
-        free(a);
+        drop(a);
         left++;
     }
     if (left && !d->broken)
@@ -259,49 +262,63 @@ API cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     return CU_SUCCESS;
 }
 
-static cu_result allocate(void **out, size_t bytes, bool host)
+cu_result driver_allocate(void **out, size_t bytes, bool host, bool imported)
 {
     ENTER;
     if (!bytes) return CU_ERROR_INVALID;
-    if (!host && bytes > driver_memory - driver_devices[current].used) return CU_ERROR_OUT_OF_MEMORY;
-    struct allocation *a = calloc(1, sizeof *a);
-    void *p = a ? simt_map(host ? "pinned host memory" : "device memory", bytes, host) : NULL;
+    if (!host && !imported && bytes > driver_memory - driver_devices[current].used) return CU_ERROR_OUT_OF_MEMORY;
+    struct driver_allocation *a = calloc(1, sizeof *a);
+    void *p = a ? simt_map(host ? "pinned host memory" : imported ? "another process's memory" : "device memory", bytes, host || imported) : NULL;
     if (!p) {
         free(a);
         return CU_ERROR_OUT_OF_MEMORY;
     }
-    *a = (struct allocation){allocations, p, bytes, host ? -1 : current};
+    *a = (struct driver_allocation){.next = allocations, .p = p, .bytes = bytes, .device = host ? -1 : current, .fd = -1, .imported = imported};
     allocations = a;
-    if (!host) driver_devices[current].used += bytes;
+    if (!host && !imported) driver_devices[current].used += bytes;
     *out = p;
     return CU_SUCCESS;
 }
 
 /* As with CUDA, memory is given back only after all that was queued. */
-static cu_result give_back(void *p, bool host)
+cu_result driver_give_back(void *p, bool host)
 {
     ENTER;
-    for (struct allocation **at = &allocations; *at; at = &(*at)->next) {
-        struct allocation *a = *at;
+    for (struct driver_allocation **at = &allocations; *at; at = &(*at)->next) {
+        struct driver_allocation *a = *at;
         if (a->p != p || (a->device < 0) != host) continue;
         cu_result r = CU_SUCCESS;
         for (int i = 0; i < SIMT_DRIVER_DEVICES; i++)
             if (driver_devices[i].refs) r = r ? r : driver_run_all(i);
-        if (!host) driver_devices[a->device].used -= a->bytes;
+        if (!host && !a->imported) driver_devices[a->device].used -= a->bytes;
         *at = a->next;
-        simt_unmap(p);
-        free(a);
+        drop(a);
         return r;
     }
     return CU_ERROR_INVALID;
 }
+
+struct driver_allocation *driver_allocation_of(const void *p)
+{
+    struct driver_allocation *a = allocations;
+    while (a && ((const char *)p < (const char *)a->p || (size_t)((const char *)p - (const char *)a->p) >= a->bytes)) a = a->next;
+    return a;
+}
+
+int driver_lock(void)
+{
+    pthread_mutex_lock(&lock);
+    return current >= 0 && !driver_devices[current].broken ? current : -1;
+}
+
+void driver_unlock(void) { pthread_mutex_unlock(&lock); }
 
 API cuMemAlloc_v2(cu_address *address, size_t bytes);
 API cuMemAlloc_v2(cu_address *address, size_t bytes)
 {
     void *p = NULL;
     pthread_mutex_lock(&lock);
-    cu_result r = allocate(&p, bytes, false);
+    cu_result r = driver_allocate(&p, bytes, false, false);
     pthread_mutex_unlock(&lock);
     if (r == CU_SUCCESS) *address = (cu_address)(uintptr_t)p;
     return r;
@@ -309,18 +326,18 @@ API cuMemAlloc_v2(cu_address *address, size_t bytes)
 API cuMemFree_v2(cu_address address);
 API cuMemFree_v2(cu_address address)
 {
-    LOCKED(give_back((void *)(uintptr_t)address, false));
+    LOCKED(driver_give_back((void *)(uintptr_t)address, false));
 }
 API cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 API cuMemHostAlloc(void **address, size_t bytes, unsigned flags)
 {
     (void)flags;
-    LOCKED(allocate(address, bytes, true));
+    LOCKED(driver_allocate(address, bytes, true, false));
 }
 API cuMemFreeHost(void *address);
 API cuMemFreeHost(void *address)
 {
-    LOCKED(give_back(address, true));
+    LOCKED(driver_give_back(address, true));
 }
 
 static cu_result queue(cu_stream stream, struct driver_op *op)
@@ -719,29 +736,6 @@ API cuCtxEnablePeerAccess(cu_context peer, unsigned flags)
     (void)flags;
     ENTER;
     return peer ? CU_SUCCESS : CU_ERROR_CONTEXT;
-}
-static cu_result no_ipc(void)
-{
-    snprintf(driver_message, sizeof driver_message, "the stand-in's memory is of one process");
-    return CU_ERROR_NOT_SUPPORTED;
-}
-API cuIpcGetMemHandle(struct cu_ipc_handle *handle, cu_address address);
-API cuIpcGetMemHandle(struct cu_ipc_handle *handle, cu_address address)
-{
-    (void)handle, (void)address;
-    return no_ipc();
-}
-API cuIpcOpenMemHandle_v2(cu_address *address, struct cu_ipc_handle handle, unsigned flags);
-API cuIpcOpenMemHandle_v2(cu_address *address, struct cu_ipc_handle handle, unsigned flags)
-{
-    (void)address, (void)handle, (void)flags;
-    return no_ipc();
-}
-API cuIpcCloseMemHandle(cu_address address);
-API cuIpcCloseMemHandle(cu_address address)
-{
-    (void)address;
-    return no_ipc();
 }
 API cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dim,
                            const uint64_t *stride, const uint32_t *box, const uint32_t *element_stride,

@@ -36,6 +36,15 @@ extern uint64_t driver_seed;
 extern size_t driver_memory;
 extern struct simt_driver_counts driver_counts;
 
+struct driver_allocation {
+    struct driver_allocation *next;
+    void *p;
+    size_t bytes;
+    int device;    /* -1: host */
+    int fd;        /* -1: not shared with other processes */
+    bool imported; /* another process's */
+};
+
 struct cu_context_st {
     int device;
 };
@@ -99,6 +108,13 @@ struct cu_graph_st {
 struct cu_graph_exec_st {
     struct cu_graph_st *graph;
 };
+
+/* driver_cuda.c, under the lock: memory; imported: to be laid over another process's, and counted there. */
+cu_result driver_allocate(void **out, size_t bytes, bool host, bool imported);
+cu_result driver_give_back(void *p, bool host);
+struct driver_allocation *driver_allocation_of(const void *p); /* that holds this byte; NULL */
+int driver_lock(void);                                         /* the current device, -1: none, or a broken one */
+void driver_unlock(void);
 
 /* driver_queue.c */
 cu_result driver_add(struct cu_stream_st *s,
