@@ -43,10 +43,18 @@ static inline void cuda_golden_row(struct cuda_golden *t, const float *got, cons
     t->wrong += chosen != best;
 }
 
-static inline void cuda_golden_rows(struct cuda_golden *t, const struct golden *g, const struct json *c, const float *logits, int32_t first, int32_t rows,
-                                    int32_t prompt)
+struct cuda_golden_case {
+    struct cuda_golden *t;
+    const struct golden *g;
+    const struct json *c;
+};
+
+static inline void cuda_golden_rows(void *arg, const struct run_text *text, const float *logits, int32_t first, int32_t rows)
 {
-    const struct json *positions = json_get(c, "positions");
+    const struct cuda_golden_case *at = arg;
+    struct cuda_golden *t = at->t;
+    const struct golden *g = at->g;
+    const struct json *c = at->c, *positions = json_get(c, "positions");
     /* Many rows of FP8 products quantise activations, few do not: a reference for each. */
     t->quantised = t->many && json_get(c, "row_a8");
     int64_t row = json_int(json_get(c, t->quantised ? "row_a8" : "row"), 0);
@@ -54,34 +62,7 @@ static inline void cuda_golden_rows(struct cuda_golden *t, const struct golden *
         int64_t p = json_int(&positions->items[i], -1) - first;
         if (p >= 0 && p < rows) cuda_golden_row(t, logits + p * g->vocabulary, g->logits + (row + i) * g->vocabulary, g->vocabulary);
     }
-    if (first >= prompt) cuda_golden_row(t, logits, g->logits + (row + positions->count + first - prompt) * g->vocabulary, g->vocabulary);
-}
-
-/* One case in chunks of so many rows, `beside`: with the same prompt as a second sequence some tokens behind. */
-static inline void cuda_golden_case(struct cuda_golden *t, struct run *r, const struct golden *g, const struct json *c, int32_t chunk, bool beside)
-{
-    struct rose_error err = {0};
-    int32_t prompt_n, text_n, *prompt = golden_ids(json_get(c, "prompt"), &prompt_n), *text = golden_ids(json_get(c, "text"), &text_n);
-    int32_t end = prompt_n + text_n - 1;
-    for (int i = 0; i < RUN_SEQS; i++) run_begin(r, i, prompt, prompt_n);
-    for (int step = 0; r->seq[0].computed < end || (beside && r->seq[1].computed < end); step++) {
-        int32_t rows[RUN_SEQS] = {0}, at = 0;
-        for (int i = 0; i < (beside ? 2 : 1); i++) {
-            struct run_seq *q = &r->seq[i];
-            if ((i && step < 2) || q->computed == end) continue;
-            rows[i] = q->known - q->computed < chunk ? q->known - q->computed : chunk;
-        }
-        enum rose_status s = run_step(r, rows, &err);
-        CHECK_OK(s, err);
-        if (s != ROSE_OK) break;
-        for (int i = 0; i < RUN_SEQS; at += rows[i++]) {
-            struct run_seq *q = &r->seq[i];
-            if (!rows[i]) continue;
-            cuda_golden_rows(t, g, c, r->logits + (size_t)at * (size_t)g->vocabulary, q->computed - rows[i], rows[i], prompt_n);
-            if (q->computed >= prompt_n && q->known < end) q->tokens[q->known] = text[q->known - prompt_n], q->known++;
-        }
-    }
-    free(prompt), free(text);
+    if (first >= text->prompt_n) cuda_golden_row(t, logits, g->logits + (row + positions->count + first - text->prompt_n) * g->vocabulary, g->vocabulary);
 }
 
 /* Whole prompts, chunks, and token by token through the decode program; `ways` bits choose. */
@@ -101,7 +82,8 @@ static inline void cuda_golden_file(struct cuda_golden *t, const struct golden *
         t->many = !decode;
         for (uint32_t i = 0; i < g->cases->count && (int)i < cases; i++)
             for (size_t k = 0; k < sizeof list / sizeof *list; k++)
-                if ((ways & list[k].way) && list[k].decode == decode) cuda_golden_case(t, &r, g, &g->cases->items[i], list[k].chunk, list[k].beside);
+                if ((ways & list[k].way) && list[k].decode == decode)
+                    run_case_text(&r, &g->cases->items[i], list[k].chunk, list[k].beside, cuda_golden_rows, &(struct cuda_golden_case){t, g, &g->cases->items[i]});
         run_close(&r);
     }
 }

@@ -208,4 +208,40 @@ static inline enum rose_status run_step(struct run *r, const int32_t rows[RUN_SE
     return device_wait(r->device, NULL, err);
 }
 
+/* A golden case's prompt and the answer that follows it. */
+struct run_text {
+    int32_t *prompt, *text, prompt_n, text_n;
+};
+/* The logits of the rows at positions first, first + 1, … of one sequence. */
+typedef void run_seen(void *arg, const struct run_text *text, const float *logits, int32_t first, int32_t rows);
+
+/* Computes a case in chunks of so many rows, its answer given token by token. `beside`: the same runs as a second sequence too, some
+ * tokens behind. */
+static inline void run_case_text(struct run *r, const struct json *c, int32_t chunk, bool beside, run_seen *seen, void *arg)
+{
+    struct rose_error err = {0};
+    struct run_text t;
+    t.prompt = golden_ids(json_get(c, "prompt"), &t.prompt_n), t.text = golden_ids(json_get(c, "text"), &t.text_n);
+    int32_t end = t.prompt_n + t.text_n - 1;
+    for (int i = 0; i < RUN_SEQS; i++) run_begin(r, i, t.prompt, t.prompt_n);
+    for (int step = 0; r->seq[0].computed < end || (beside && r->seq[1].computed < end); step++) {
+        int32_t rows[RUN_SEQS] = {0}, at = 0;
+        for (int i = 0; i < (beside ? 2 : 1); i++) {
+            struct run_seq *q = &r->seq[i];
+            if ((i && step < 2) || q->computed == end) continue;
+            rows[i] = q->known - q->computed < chunk ? q->known - q->computed : chunk;
+        }
+        enum rose_status s = run_step(r, rows, &err);
+        CHECK_OK(s, err);
+        if (s != ROSE_OK) break;
+        for (int i = 0; i < RUN_SEQS; at += rows[i++]) {
+            struct run_seq *q = &r->seq[i];
+            if (!rows[i]) continue;
+            seen(arg, &t, r->logits + (size_t)at * (size_t)r->model->config.vocabulary, q->computed - rows[i], rows[i]);
+            if (q->computed >= t.prompt_n && q->known < end) q->tokens[q->known] = t.text[q->known - t.prompt_n], q->known++;
+        }
+    }
+    free(t.prompt), free(t.text);
+}
+
 #endif

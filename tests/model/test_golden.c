@@ -37,46 +37,31 @@ static int32_t best_of(const float *logits, int32_t n)
     return best;
 }
 
-/* One case in chunks. With `beside`, the same prompt runs as a second sequence too, some tokens behind. */
-static double run_case(struct run *r, const struct golden *g, const struct json *c, int32_t chunk,
-                       bool beside)
+struct seen {
+    const struct golden *g;
+    const struct json *c;
+    double worst;
+};
+
+static void compare_seen(void *arg, const struct run_text *text, const float *logits, int32_t first, int32_t rows)
 {
-    struct rose_error err = {0};
-    int32_t prompt_n, text_n,
-        row = (int32_t)json_int(json_get(c, "row"), 0) + (int32_t)json_get(c, "positions")->count;
-    int32_t *prompt = golden_ids(json_get(c, "prompt"), &prompt_n),
-            *text = golden_ids(json_get(c, "text"), &text_n), end = prompt_n + text_n - 1;
-    double worst = 0;
-    for (int i = 0; i < RUN_SEQS; i++) run_begin(r, i, prompt, prompt_n);
-    for (int step = 0; r->seq[0].computed < end || (beside && r->seq[1].computed < end); step++) {
-        int32_t rows[RUN_SEQS] = {0}, at = 0;
-        for (int i = 0; i < (beside ? 2 : 1); i++) {
-            struct run_seq *q = &r->seq[i];
-            if ((i && step < 2) || q->computed == end) continue;
-            rows[i] = q->known - q->computed < chunk ? q->known - q->computed : chunk;
-        }
-        enum rose_status s = run_step(r, rows, &err);
-        CHECK_OK(s, err);
-        if (s != ROSE_OK) break;
-        for (int i = 0; i < RUN_SEQS; at += rows[i++]) {
-            struct run_seq *q = &r->seq[i];
-            const float *logits = r->logits + (size_t)at * (size_t)g->vocabulary;
-            if (!rows[i]) continue;
-            int32_t first = q->computed - rows[i];
-            worst = fmax(worst, compare_rows(g, c, logits, first, rows[i]));
-            if (first >= prompt_n)
-                worst = fmax(worst,
-                             golden_distance(
-                                 logits, g->logits + (size_t)(row + first - prompt_n) * (size_t)g->vocabulary,
-                                 g->vocabulary));
-            if (q->computed < prompt_n) continue;
-            int32_t next = best_of(logits + (size_t)(rows[i] - 1) * (size_t)g->vocabulary, g->vocabulary);
-            CHECK_INT(next, text[q->computed - prompt_n]);
-            q->tokens[q->known++] = text[q->computed - prompt_n];
-        }
-    }
-    free(prompt), free(text);
-    return worst;
+    struct seen *s = arg;
+    const struct golden *g = s->g;
+    int64_t row = json_int(json_get(s->c, "row"), 0) + json_get(s->c, "positions")->count;
+    int32_t computed = first + rows;
+    s->worst = fmax(s->worst, compare_rows(g, s->c, logits, first, rows));
+    if (first >= text->prompt_n)
+        s->worst = fmax(s->worst, golden_distance(logits, g->logits + (row + first - text->prompt_n) * g->vocabulary, g->vocabulary));
+    if (computed >= text->prompt_n)
+        CHECK_INT(best_of(logits + (size_t)(rows - 1) * (size_t)g->vocabulary, g->vocabulary), text->text[computed - text->prompt_n]);
+}
+
+/* One case in chunks (run_case_text). */
+static double run_case(struct run *r, const struct golden *g, const struct json *c, int32_t chunk, bool beside)
+{
+    struct seen s = {.g = g, .c = c};
+    run_case_text(r, c, chunk, beside, compare_seen, &s);
+    return s.worst;
 }
 
 enum mode {
