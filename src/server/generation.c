@@ -157,12 +157,15 @@ bool generation_prompt_text(struct generation *g, int part, struct strbuf *out)
     return true;
 }
 
+/* What the model had thought likely at a token of the prompt; NULL when nothing was asked for. */
+static const struct rose_logprob *top_at(const struct rose_event *e, int i) { return e->top_per_token ? e->top + (ptrdiff_t)i * e->top_per_token : NULL; }
+
 /* vLLM's form: for every prompt token an object of token ids, or null for the first. */
 static void add_prompt_logprobs(const struct generation *g, const struct rose_event *e, struct strbuf *b)
 {
     strbuf_addc(b, '[');
     for (int i = 0; i < e->prompt_count; i++) {
-        const struct rose_logprob *top = e->top + (ptrdiff_t)i * e->top_per_token;
+        const struct rose_logprob *top = top_at(e, i);
         if (i) strbuf_addc(b, ',');
         if (i == 0) {
             strbuf_adds(b, "null");
@@ -202,7 +205,7 @@ static void take_prompt(struct generation *g, int part, const struct rose_event 
         struct choice *c = &g->choices[part * r->n + i];
         generation_prompt_text(g, part, &c->text);
         for (int t = 0; r->wants_logprobs && t < e->prompt_count; t++)
-            add_entry(c, e->prompt_tokens[t], e->prompt_logprobs[t], e->top + (ptrdiff_t)t * e->top_per_token, t ? ROSE_MIN(e->top_per_token, r->top_logprobs) : 0);
+            add_entry(c, e->prompt_tokens[t], e->prompt_logprobs[t], top_at(e, t), t ? ROSE_MIN(e->top_per_token, r->top_logprobs) : 0);
         if (r->stream) write_piece(g, part * r->n + i);
     }
 }

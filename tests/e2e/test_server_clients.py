@@ -108,6 +108,10 @@ def openai_completions():
     status, _, body = Server.shared().post("/v1/completions", {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0})
     rows = body["choices"][0]["prompt_logprobs"]
     check(rows[0] is None and len(rows) == body["usage"]["prompt_tokens"] and all(1 <= len(x) <= 2 for x in rows[1:]), rows)
+    # none of the likely ones: the prompt's own alone
+    none = {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 0, "echo": True, "logprobs": 0, "temperature": 0}
+    choice = Server.shared().post("/v1/completions", none)[2]["choices"][0]
+    check(all(len(x) == 1 for x in choice["prompt_logprobs"][1:]) and choice["text"].startswith("One two three"), choice)
 
 
 @test
