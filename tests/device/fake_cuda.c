@@ -32,6 +32,7 @@ static size_t log_n_;
 static char fail_function_[64], break_kernel_[64];
 static int fail_nth_, fail_code_, break_code_, pending_, broken_, alive_, attributes_[256];
 static struct cu_graph_st *capturing_;
+static size_t object_bytes_[1024];
 static void *objects_[1024]; /* what a lost context never gives back is freed by fake_reset */
 
 static void *take(size_t bytes)
@@ -39,6 +40,7 @@ static void *take(size_t bytes)
     for (int i = 0; i < 1024; i++)
         if (!objects_[i]) {
             alive_++;
+            object_bytes_[i] = bytes;
             return objects_[i] = calloc(1, bytes);
         }
     abort(); /* a test makes fewer */
@@ -534,6 +536,18 @@ API cuIpcCloseMemHandle(cu_address address)
 {
     (void)address;
     return CU_SUCCESS;
+}
+API cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address);
+API cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address)
+{
+    ENTER;
+    for (int i = 0; i < 1024; i++)
+        if (objects_[i] && address - (cu_address)(uintptr_t)objects_[i] < object_bytes_[i]) {
+            *base = (cu_address)(uintptr_t)objects_[i];
+            *bytes = object_bytes_[i];
+            return CU_SUCCESS;
+        }
+    return 1; /* CUDA_ERROR_INVALID_VALUE */
 }
 API cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *dim,
                            const uint64_t *stride, const uint32_t *box, const uint32_t *element_stride,
