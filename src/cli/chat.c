@@ -1,4 +1,6 @@
 /* rose chat: a conversation. Every turn sends the whole conversation; the prefix cache holds what was there before. */
+#define _GNU_SOURCE
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -129,10 +131,15 @@ static const char *read_message(struct line_editor *l, struct strbuf *b, bool *i
     }
 }
 
+/* Between a line and its answer Ctrl-C has nothing to stop; it must not stop the program. */
+static void between(int signal) { (void)signal; }
+
 static int converse(struct chat *c, struct line_editor *l)
 {
     struct strbuf text = {0};
     int status = CLI_OK;
+    struct sigaction act = {.sa_handler = between, .sa_flags = SA_RESTART}, before;
+    if (c->terminal) sigaction(SIGINT, &act, &before);
     while (!c->closed) {
         struct rose_error err = {0};
         bool interrupted = false;
@@ -151,6 +158,7 @@ static int converse(struct chat *c, struct line_editor *l)
         if (!c->terminal) break;
         status = CLI_OK;
     }
+    if (c->terminal) sigaction(SIGINT, &before, NULL);
     strbuf_free(&text);
     return status;
 }
