@@ -60,12 +60,18 @@ static enum rose_status remember(struct batch *b, struct str line, struct rose_e
 
 static enum rose_status read_output(struct batch *b, struct rose_error *err)
 {
+    static const char begin[] = "{\"";
+    struct stat st;
+    if (stat(b->o->output, &st) == 0 && !S_ISREG(st.st_mode)) /* a device may have no end, and a pipe is not gone on with */
+        return status_at(err, ROSE_INVALID, b->o->output, -1, "%s is not a regular file: answers that are there are read first", b->o->output);
     FILE *f = fopen(b->o->output, "re");
     long whole = 0;
     if (f) {
-        for (ssize_t n; (n = getline(&b->line, &b->line_room, f)) > 0 && b->line[n - 1] == '\n'; whole += n) {
+        for (ssize_t n; (n = getline(&b->line, &b->line_room, f)) > 0; whole += n) {
+            bool cut = b->line[n - 1] != '\n';
+            if (cut && !memcmp(b->line, begin, ROSE_MIN((size_t)n, sizeof begin - 1))) break; /* half an answer: it goes */
             struct str line = trimmed(b->line, n);
-            enum rose_status s = line.n ? remember(b, line, err) : ROSE_OK;
+            enum rose_status s = cut ? status_set(err, ROSE_INVALID, "its last line has no end and is no half of an answer") : line.n ? remember(b, line, err) : ROSE_OK;
             if (s == ROSE_OK) continue;
             fclose(f);
             return status_wrap(err, s, "%s holds something else than answers", b->o->output);

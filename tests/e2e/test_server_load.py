@@ -153,6 +153,13 @@ def batch_goes_on_after_a_kill():
         check(report["total"] == n and report["skipped"] >= 4 and report["skipped"] + report["done"] == n, report)
         by_id = {x["custom_id"]: x["response"]["body"] for x in lines}
         equal(by_id["r2"]["choices"][0]["message"]["content"], Server.shared().chat(messages=[{"role": "user", "content": "Say 2"}], max_tokens=30, ignore_eos=True)[2]["choices"][0]["message"]["content"])
+        # what holds no answers stays as it is, what has no end is not read
+        with open(d + "/diary", "w") as f:
+            f.write("a diary without an end")
+        for out, words in ((d + "/diary", "something else than answers"), ("/dev/full", "not a regular file")):
+            r = subprocess.run([*command[:4], out], capture_output=True, text=True, timeout=120)
+            check(r.returncode == 1 and words in r.stderr, (r.returncode, r.stderr))
+        equal(open(d + "/diary").read(), "a diary without an end")
         # nothing to do; and inputs that cannot run
         equal(json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)["done"], 0)
         for bad in ("{", '{"custom_id":"a"}', '{"custom_id":"a","url":"/v1/embeddings","body":{}}', '{"custom_id":"a","url":"/v1/completions","body":{}}\n' * 2, '{"url":"/v1/completions","body":{}}'):
