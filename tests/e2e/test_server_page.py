@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import tempfile
+import threading
 import urllib.request
 
 from server_fixture import Server, check, equal, main, options, test, until
@@ -225,7 +226,23 @@ def text_never_becomes_markup():
 @test
 def the_live_view_moves():
     b = opened()
-    b.js("document.getElementById('max_tokens').value = 7000")  # it runs until it is stopped below
+    ended = threading.Event()
+
+    def work():  # a model may end its answer at any time, so that the page's own alone could be over before the view asks
+        while not ended.is_set():
+            Server.shared().chat(max_tokens=500, ignore_eos=True)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        see_the_live_view(b)
+    finally:
+        ended.set()
+        worker.join()
+
+
+def see_the_live_view(b):
+    b.js("document.getElementById('max_tokens').value = 7000")
     ask(b, "Tell me about the sea, in many words.")
     b.until("Number(document.getElementById('running').textContent) > 0")
     # The strip has the latest steps only, which may be a fraction of a second: prompts keep coming.
