@@ -76,6 +76,7 @@ static enum rose_status read_pooling(struct reader *r, const char *folder, const
     int on = 0;
     if (json_is(named, JSON_ARRAY)) on = (int)named->count, named = named->count ? &named->items[0] : NULL;
     if (json_is(named, JSON_STRING)) mode = named->string;
+    else if (named && !json_is(named, JSON_NULL)) return status_set(r->err, ROSE_FORMAT, "%s/config.json: \"pooling_mode\" must be a name", folder);
     else
         for (size_t i = 0; i < ROSE_COUNT(switches); i++)
             if (json_bool(json_get(j, switches[i][0]), false)) mode = str_of(switches[i][1]), on++;

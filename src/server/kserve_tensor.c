@@ -261,21 +261,33 @@ bool kserve_convert(struct kserve_tensor *t, int type, struct arena *arena)
     return true;
 }
 
+struct ranked {
+    float value;
+    uint32_t at;
+};
+
+/* The largest first; of equal ones the first. NaN comes last. */
+static int by_value(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    bool x_nan = x->value != x->value, y_nan = y->value != y->value;
+    if (x_nan != y_nan) return x_nan ? 1 : -1;
+    if (!x_nan && x->value != y->value) return x->value > y->value ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
 bool kserve_classify(struct kserve_tensor *t, int k, const char *const *labels, int labels_count, struct arena *arena)
 {
     size_t width = t->rank ? (size_t)t->shape[t->rank - 1] : 1, rows = width ? t->elements / width : 0, top = ROSE_MIN((size_t)k, width);
     const float *x = (const float *)(const void *)t->data.p;
     struct strbuf b = {0};
-    unsigned char *used = arena_alloc(arena, width + 1);
-    if (!used) return false;
+    struct ranked *order = arena_alloc(arena, (width + 1) * sizeof *order);
+    if (!order) return false;
     for (size_t r = 0; r < rows; r++) {
-        memset(used, 0, width);
+        for (size_t i = 0; i < width; i++) order[i] = (struct ranked){x[r * width + i], (uint32_t)i};
+        qsort(order, width, sizeof *order, by_value);
         for (size_t n = 0; n < top; n++) {
-            size_t best = SIZE_MAX;
-            for (size_t i = 0; i < width; i++)
-                if (!used[i] && (best == SIZE_MAX || x[r * width + i] > x[r * width + best])) best = i;
-            used[best] = 1;
-            size_t at = b.n;
+            size_t best = order[n].at, at = b.n;
             strbuf_add(&b, "\0\0\0\0", 4);
             strbuf_printf(&b, "%f:%zu", (double)x[r * width + best], best);
             if (labels && best < (size_t)labels_count) strbuf_printf(&b, ":%s", labels[best]);
