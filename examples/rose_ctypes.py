@@ -12,13 +12,15 @@ class Error(c.Structure):
 
 
 class DeviceOptions(c.Structure):
-    _fields_ = [("kind", c.c_char_p), ("threads", c.c_int), ("no_pin", c.c_bool), ("isa", c.c_char_p), ("debug_sync", c.c_bool), ("cache_dir", c.c_char_p)]
+    _fields_ = [("kind", c.c_char_p), ("threads", c.c_int), ("no_pin", c.c_bool), ("isa", c.c_char_p), ("debug_sync", c.c_bool), ("cache_dir", c.c_char_p),
+                ("no_packed_cache", c.c_bool), ("driver", c.c_char_p), ("nvrtc", c.c_char_p), ("message", c.c_void_p), ("message_user", c.c_void_p)]
 
 
 class EngineOptions(c.Structure):
     _fields_ = [("model", c.c_char_p), ("context", c.c_int), ("max_sequences", c.c_int), ("max_waiting", c.c_int), ("step_tokens", c.c_int),
-                ("kv", c.c_char_p), ("kv_bytes", c.c_size_t), ("deterministic", c.c_bool), ("no_prefix_cache", c.c_bool), ("tokenizer_only", c.c_bool),
-                ("chat_template", c.c_char_p), ("progress", c.c_void_p), ("progress_user", c.c_void_p)]
+                ("step_stretch", c.c_double), ("kv", c.c_char_p), ("kv_bytes", c.c_size_t), ("memory_share", c.c_double), ("deterministic", c.c_bool),
+                ("no_prefix_cache", c.c_bool), ("tokenizer_only", c.c_bool), ("chat_template", c.c_char_p), ("weights", c.c_char_p), ("task", c.c_char_p),
+                ("dummy_weights", c.c_bool), ("progress", c.c_void_p), ("progress_user", c.c_void_p)]
 
 
 class Sampling(c.Structure):
@@ -31,8 +33,11 @@ class Request(c.Structure):
     _fields_ = [("kind", c.c_int), ("prompt", c.c_char_p), ("prompt_bytes", c.c_size_t), ("tokens", c.c_void_p), ("tokens_count", c.c_size_t),
                 ("tokenize_flags", c.c_int), ("sampling", Sampling), ("max_tokens", c.c_int), ("stops", c.c_void_p), ("stops_count", c.c_size_t),
                 ("stop_ids", c.c_void_p), ("stop_ids_count", c.c_size_t), ("include_stop", c.c_bool), ("keep_special", c.c_bool), ("logprobs", c.c_int),
-                ("prompt_logprobs", c.c_int), ("priority", c.c_int), ("deadline_ms", c.c_int64), ("cache_salt", c.c_char_p), ("user", c.c_uint64),
-                ("choices", c.c_int)]
+                ("prompt_logprobs", c.c_int), ("priority", c.c_int), ("thought_tokens", c.c_int), ("thought_open", c.c_char_p),
+                ("thought_close", c.c_char_p), ("deadline_ms", c.c_int64), ("cache_salt", c.c_char_p), ("user", c.c_uint64), ("choices", c.c_int),
+                ("task", c.c_int), ("pair", c.c_char_p), ("pair_bytes", c.c_size_t), ("prompt_name", c.c_char_p), ("instruction", c.c_char_p),
+                ("pooling", c.c_int), ("dimensions", c.c_int), ("normalize", c.c_int), ("activation", c.c_int), ("sparse", c.c_bool),
+                ("truncate", c.c_int), ("truncate_tokens", c.c_int), ("group", c.c_uint64)]
 
 
 class Event(c.Structure):
@@ -40,7 +45,8 @@ class Event(c.Structure):
                 ("text_bytes", c.c_size_t), ("logprob", c.c_float), ("top", c.c_void_p), ("top_count", c.c_int), ("prompt_tokens", c.c_void_p),
                 ("prompt_logprobs", c.c_void_p), ("prompt_count", c.c_int), ("top_per_token", c.c_int), ("prompt_tokens_count", c.c_int),
                 ("cached_tokens", c.c_int), ("completion_tokens", c.c_int), ("finish", c.c_int), ("stop_index", c.c_int), ("stop_token", c.c_int32),
-                ("status", c.c_int), ("message", c.c_char_p), ("queued_s", c.c_double), ("prefill_s", c.c_double), ("decode_s", c.c_double)]
+                ("status", c.c_int), ("message", c.c_char_p), ("queued_s", c.c_double), ("prefill_s", c.c_double), ("decode_s", c.c_double),
+                ("values", c.c_void_p), ("rows", c.c_int), ("cols", c.c_int), ("value_ids", c.c_void_p), ("value_ids_count", c.c_int)]
 
 
 KIND_CHAT, EVENT_TOKEN, EVENT_FINAL = 1, 1, 3

@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 import e2e
@@ -29,6 +30,18 @@ def help_of_everything():
     for command in ("man", "completion"):
         assert ok(command, "--help").text().startswith(f"usage: rose {command}\n\n")
     equal(ok("--version").text().split()[0], "rose")
+
+
+@case
+def the_python_example_answers():
+    library = os.path.join(os.environ["ROSE_BUILD"], "librose.so")
+    example = [sys.executable, "-B", os.path.join(ROOT, "examples", "rose_ctypes.py")]
+    question = "What is the capital of France?"
+    done = subprocess.run([*example, MODEL, question, library], capture_output=True, text=True, timeout=120)
+    equal((done.returncode, done.stdout.strip()), (0, ok("run", MODEL, question, "-n", "64", "--quiet").text().strip()))
+    done = subprocess.run([*example, "nope", question, library], capture_output=True, text=True, timeout=120)
+    equal(done.returncode, 1)
+    assert "nope" in done.stderr, done.stderr
 
 
 @case
