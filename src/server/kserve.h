@@ -89,6 +89,9 @@ double kserve_number(const struct kserve_tensor *t, size_t i);
 bool kserve_convert(struct kserve_tensor *t, int type, struct arena *arena);
 /* The k largest of the last dimension, as texts "value:index:label". labels NULL: without. */
 bool kserve_classify(struct kserve_tensor *t, int k, const char *const *labels, int labels_count, struct arena *arena);
+/* A refusal of a whole request, and of one whose tensors do not fit in memory; both are false. */
+bool kserve_wrong(struct api_error *e, const char *fmt, ...) ROSE_PRINTF(2, 3);
+bool kserve_too_large(struct api_error *e);
 
 /* --- kserve_read.c --- */
 /* An infer request; header_bytes: length of the JSON, SIZE_MAX: all. Shared memory comes from `regions` (NULL: there is none). */

@@ -6,6 +6,18 @@
 #include "server/floats.h"
 #include "server/kserve.h"
 
+bool kserve_wrong(struct api_error *e, const char *fmt, ...)
+{
+    char text[600];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return api_error_field(e, NULL, "%s", text);
+}
+
+bool kserve_too_large(struct api_error *e) { return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large"); }
+
 static const struct { const char *name; size_t bytes; } types[KSERVE_TYPES] = {
     {"BOOL", 1}, {"UINT8", 1}, {"UINT16", 2}, {"UINT32", 4}, {"UINT64", 8}, {"INT8", 1}, {"INT16", 2}, {"INT32", 4}, {"INT64", 8},
     {"FP16", 2}, {"BF16", 2}, {"FP32", 4}, {"FP64", 8}, {"BYTES", 0},

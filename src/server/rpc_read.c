@@ -66,19 +66,6 @@ static const struct json *object_of(void *entries, size_t n, struct arena *a)
     return o;
 }
 
-static bool wrong(struct api_error *e, const char *fmt, ...) ROSE_PRINTF(2, 3);
-static bool wrong(struct api_error *e, const char *fmt, ...)
-{
-    char text[600];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return api_error_field(e, NULL, "%s", text);
-}
-
-static bool no_memory(struct api_error *e) { return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large"); }
-
 /* Typed contents as raw ones. 8- and 16-bit integers travel as 32-bit ones. */
 static bool read_contents(const Inference__InferTensorContents *c, struct kserve_tensor *t, struct arena *a, struct api_error *e)
 {
@@ -92,12 +79,12 @@ static bool read_contents(const Inference__InferTensorContents *c, struct kserve
     case KSERVE_FP32: n = c->n_fp32_contents; break;
     case KSERVE_FP64: n = c->n_fp64_contents; break;
     case KSERVE_BYTES: n = c->n_bytes_contents; break;
-    default: return wrong(e, "input '%s': datatype %s needs raw_input_contents", t->name.p, kserve_type_name(t->type));
+    default: return kserve_wrong(e, "input '%s': datatype %s needs raw_input_contents", t->name.p, kserve_type_name(t->type));
     }
-    if (n != t->elements) return wrong(e, "input '%s': %zu values came, and its shape wants %zu", t->name.p, n, t->elements);
+    if (n != t->elements) return kserve_wrong(e, "input '%s': %zu values came, and its shape wants %zu", t->name.p, n, t->elements);
     for (size_t i = 0; i < n; i++) bytes += t->type == KSERVE_BYTES ? 4 + c->bytes_contents[i].len : width;
     char *to = arena_alloc(a, bytes + 8);
-    if (!to) return no_memory(e);
+    if (!to) return kserve_too_large(e);
     t->data = (struct str){to, bytes};
     for (size_t i = 0; i < n; i++) {
         uint64_t v = 0;
@@ -114,12 +101,12 @@ static bool read_contents(const Inference__InferTensorContents *c, struct kserve
         case KSERVE_BOOL: v = c->bool_contents[i] != 0; break;
         case KSERVE_INT8: case KSERVE_INT16: case KSERVE_INT32:
             small = c->int_contents[i];
-            if (narrow && (small < -(1 << (8 * width - 1)) || small >= 1 << (8 * width - 1))) return wrong(e, "input '%s': %d is outside of datatype %s", t->name.p, small, kserve_type_name(t->type));
+            if (narrow && (small < -(1 << (8 * width - 1)) || small >= 1 << (8 * width - 1))) return kserve_wrong(e, "input '%s': %d is outside of datatype %s", t->name.p, small, kserve_type_name(t->type));
             v = (uint64_t)(int64_t)small;
             break;
         case KSERVE_UINT8: case KSERVE_UINT16: case KSERVE_UINT32:
             v = c->uint_contents[i];
-            if (narrow && v >> 8 * width) return wrong(e, "input '%s': %u is outside of datatype %s", t->name.p, c->uint_contents[i], kserve_type_name(t->type));
+            if (narrow && v >> 8 * width) return kserve_wrong(e, "input '%s': %u is outside of datatype %s", t->name.p, c->uint_contents[i], kserve_type_name(t->type));
             break;
         case KSERVE_INT64: v = (uint64_t)c->int64_contents[i]; break;
         case KSERVE_UINT64: v = c->uint64_contents[i]; break;
@@ -144,23 +131,23 @@ static bool read_input(const infer_request *m, size_t index, size_t *raw, struct
     static const Inference__InferTensorContents none = INFERENCE__INFER_TENSOR_CONTENTS__INIT;
     t->name = str_of(in->name);
     int type = kserve_type_find(str_of(in->datatype));
-    if (!t->name.n) return wrong(e, "an input has no name");
-    if (type < 0) return wrong(e, "input '%.64s': datatype must be BOOL, UINT8 to UINT64, INT8 to INT64, FP16, FP32, FP64, BF16 or BYTES", in->name);
+    if (!t->name.n) return kserve_wrong(e, "an input has no name");
+    if (type < 0) return kserve_wrong(e, "input '%.64s': datatype must be BOOL, UINT8 to UINT64, INT8 to INT64, FP16, FP32, FP64, BF16 or BYTES", in->name);
     t->type = (enum kserve_type)type;
-    if (in->n_shape > KSERVE_RANK) return wrong(e, "input '%.64s' has %zu dimensions; at most %d are taken", in->name, in->n_shape, KSERVE_RANK);
+    if (in->n_shape > KSERVE_RANK) return kserve_wrong(e, "input '%.64s' has %zu dimensions; at most %d are taken", in->name, in->n_shape, KSERVE_RANK);
     t->rank = (int)in->n_shape;
     for (int i = 0; i < t->rank; i++) t->shape[i] = in->shape[i];
-    if (!kserve_elements(t->shape, t->rank, &t->elements)) return wrong(e, "input '%.64s': its shape has a negative dimension or more than %d elements", in->name, KSERVE_ELEMENTS);
+    if (!kserve_elements(t->shape, t->rank, &t->elements)) return kserve_wrong(e, "input '%.64s': its shape has a negative dimension or more than %d elements", in->name, KSERVE_ELEMENTS);
     const struct json *parameters = object_of(in->parameters, in->n_parameters, a);
-    if (!parameters) return no_memory(e);
+    if (!parameters) return kserve_too_large(e);
     if (!kserve_read_wanted_parameters(parameters, true, &from, e)) return false;
     if (from.region.n) {
-        if (has_contents(in->contents)) return wrong(e, "input '%.64s' has its values in shared memory and in contents", in->name);
+        if (has_contents(in->contents)) return kserve_wrong(e, "input '%.64s' has its values in shared memory and in contents", in->name);
         return kserve_read_region(regions, &from, t, a, e) && kserve_check(t, e);
     }
     if (m->n_raw_input_contents) {
-        if (has_contents(in->contents)) return wrong(e, "contents field must not be specified when using raw_input_contents for '%.64s'", in->name);
-        if (*raw >= m->n_raw_input_contents) return wrong(e, "expected raw_input_contents for input '%.64s': there are only %zu", in->name, m->n_raw_input_contents);
+        if (has_contents(in->contents)) return kserve_wrong(e, "contents field must not be specified when using raw_input_contents for '%.64s'", in->name);
+        if (*raw >= m->n_raw_input_contents) return kserve_wrong(e, "expected raw_input_contents for input '%.64s': there are only %zu", in->name, m->n_raw_input_contents);
         const ProtobufCBinaryData *d = &m->raw_input_contents[(*raw)++];
         t->data = (struct str){d->data ? (const char *)d->data : "", d->len};
         return kserve_check(t, e);
@@ -175,21 +162,21 @@ bool rpc_read(const void *message, struct arena *a, struct regions *regions, str
     const struct json *parameters = object_of(m->parameters, m->n_parameters, a);
     *q = (struct kserve_request){.type = -1};
     q->id = str_of(m->id);
-    if (!parameters) return no_memory(e);
+    if (!parameters) return kserve_too_large(e);
     if (!kserve_read_parameters(parameters, q, e)) return false;
-    if (m->n_inputs > KSERVE_TENSORS || m->n_outputs > KSERVE_TENSORS) return wrong(e, "at most %d inputs and outputs are taken", KSERVE_TENSORS);
+    if (m->n_inputs > KSERVE_TENSORS || m->n_outputs > KSERVE_TENSORS) return kserve_wrong(e, "at most %d inputs and outputs are taken", KSERVE_TENSORS);
     q->inputs_count = (int)m->n_inputs;
     q->wanted_count = (int)m->n_outputs;
     q->inputs = ARENA_ARRAY(a, struct kserve_tensor, m->n_inputs + 1);
     q->wanted = ARENA_ARRAY(a, struct kserve_wanted, m->n_outputs + 1);
-    if (!q->inputs || !q->wanted) return no_memory(e);
+    if (!q->inputs || !q->wanted) return kserve_too_large(e);
     for (size_t i = 0; i < m->n_inputs; i++)
         if (!read_input(m, i, &raw, a, regions, &q->inputs[i], e)) return false;
-    if (raw != m->n_raw_input_contents) return wrong(e, "%zu raw_input_contents came, and the inputs want %zu", m->n_raw_input_contents, raw);
+    if (raw != m->n_raw_input_contents) return kserve_wrong(e, "%zu raw_input_contents came, and the inputs want %zu", m->n_raw_input_contents, raw);
     for (size_t i = 0; i < m->n_outputs; i++) {
         q->wanted[i] = (struct kserve_wanted){.name = str_of(m->outputs[i]->name), .binary = true, .type = -1};
         const struct json *p = object_of(m->outputs[i]->parameters, m->outputs[i]->n_parameters, a);
-        if (!p) return no_memory(e);
+        if (!p) return kserve_too_large(e);
         if (!kserve_read_wanted_parameters(p, false, &q->wanted[i], e)) return false;
     }
     return true;
