@@ -21,4 +21,11 @@ static inline bool cuda_golden_simt(struct cuda_golden *t)
     return true;
 }
 
+/* The test of one golden model, whole and by decode steps; `under_test` is the file's. */
+#define CUDA_GOLDEN(name)                                                                                                              \
+    TEST(name)                                                                                                                         \
+    {                                                                                                                                  \
+        if (cuda_golden_simt(&under_test)) cuda_golden_model(&under_test, #name, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1); \
+    }
+
 #endif

@@ -4,21 +4,11 @@
 
 static struct cuda_golden under_test;
 
-static void check(const char *name)
-{
-    if (cuda_golden_simt(&under_test)) cuda_golden_model(&under_test, name, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1);
-}
-
-#define MODEL(name)  \
-    TEST(name)       \
-    {                \
-        check(#name); \
-    }
-MODEL(qwen3_fp8)
-MODEL(qwen3_moe_fp8)
-MODEL(llama_fp8)
-MODEL(llama_fp8_block)
-MODEL(llama_fp8_channel)
+CUDA_GOLDEN(qwen3_fp8)
+CUDA_GOLDEN(qwen3_moe_fp8)
+CUDA_GOLDEN(llama_fp8)
+CUDA_GOLDEN(llama_fp8_block)
+CUDA_GOLDEN(llama_fp8_channel)
 
 /* A code that is no number is found on its way to the device, also where it would become BF16 (experts). */
 TEST(not_a_number)
