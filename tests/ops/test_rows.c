@@ -115,6 +115,7 @@ static void acts(int threads)
             for (int i = 0; i < 40; i++) x[i] = (float)(i - 20) * 0.05f;
             x[40] = 200, x[41] = -200, x[42] = 0, x[43] = 1e30f, x[44] = -1e30f;
             if (kind == OP_ACT_RELU2) x[43] = 0;
+            x[45] = NAN; /* hidden in no activation */
             struct device *d = fixture_device(threads);
             struct program *p = fixture_program(d);
             struct rose_error err = {0};
@@ -125,7 +126,9 @@ static void acts(int threads)
             CHECK_OK(op_act(p, &op, &err), err);
             fixture_run(p, rows, 1, 0);
             double worst = 0;
+            CHECK(isnan(y[45]));
             for (size_t i = 0; i < n; i++) {
+                if (i == 45) continue;
                 double want = act_reference(kind, x[i]) * (up ? u[i] : 1),
                        e = fabs(want - y[i]) / (1 + fabs(want));
                 if (!(e <= worst)) worst = e;
@@ -147,6 +150,7 @@ static void small_ops(int threads)
     float *x = fixture_reals(n, 90), *y = fixture_reals(n, 1), *z = fixture_reals(n, 1), *y0 = malloc(n * 4),
           *g = malloc(n * 4);
     memcpy(y0, y, n * 4);
+    x[7] = NAN;
     int32_t index[ROWS] = {4, 0, 0, 2, 3};
     struct device *d = fixture_device(threads);
     struct program *p = fixture_program(d);
@@ -162,7 +166,9 @@ static void small_ops(int threads)
         op_gather(p, &(struct op_gather){program_external(p, "index", index, sizeof index), vx, vg}, &err),
         err);
     fixture_run(p, ROWS, 1, ROWS);
+    CHECK(isnan(z[7]) && isnan(y[7]));
     for (size_t i = 0; i < n; i++) {
+        if (i == 7) continue;
         CHECK_NEAR(z[i], 30 * tanh(0.5 * x[i] / 30), 5e-6);
         CHECK_NEAR(y[i], y0[i] - 0.25 * x[i], 2e-6);
     }

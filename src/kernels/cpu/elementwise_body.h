@@ -36,8 +36,8 @@ VEC_INLINE vf VEC_NAME(elementwise_f)(int kind, vf x)
     }
     case ELEMENTWISE_GELU_ERF:
         return vset1(0.5f) * x * (one + VEC_NAME(elementwise_erf)(x * vset1(0.707106781f)));
-    case ELEMENTWISE_RELU: return vmax(x, zero);
-    case ELEMENTWISE_RELU2: return vmax(x, zero) * vmax(x, zero);
+    case ELEMENTWISE_RELU: return vrelu(x);
+    case ELEMENTWISE_RELU2: return vrelu(x) * vrelu(x);
     default: return x;
     }
 }

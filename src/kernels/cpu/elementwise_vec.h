@@ -521,8 +521,8 @@ VEC_INLINE vf vexp2(vf x)
     return vexp2_of(x, false);
 }
 
-/* tanh x: below 0.25 by its odd Taylor polynomial, else 1 - 2 / (e^(2|x|) + 1); relative error below 2.8e-7.
- */
+/* tanh x: below 0.25 by its odd Taylor polynomial, else 1 - 2 / (e^(2|x|) + 1); relative error below 2.8e-7. NaN
+ * stays NaN, so that whoever looks at a model's answer sees it: it is on neither side of a number. */
 VEC_INLINE vf vtanh(vf x)
 {
     vf a = vabs(x), x2 = x * x;
@@ -531,7 +531,14 @@ VEC_INLINE vf vtanh(vf x)
     p = vfma(p, x2, vset1(-17.0f / 315));
     p = vfma(p, x2, vset1(2.0f / 15));
     p = vfma(p, x2, vset1(-1.0f / 3));
+    big = vsel(vlt(vset1(0.2f), a), big, x);
     return vsel(vlt(a, vset1(0.25f)), vfma(x * x2, p, x), big);
+}
+
+/* max(x, 0); NaN stays NaN: of two numbers without an order vmax gives the second. */
+VEC_INLINE vf vrelu(vf x)
+{
+    return vmax(vset1(0.0f), x);
 }
 
 #endif

@@ -31,14 +31,13 @@ VEC_INLINE vf matmul_sigmoid_times(vf x, vf u) /* x / (1 + e^-u) */
 
 VEC_INLINE vf matmul_activate(enum matmul_activation activation, vf x)
 {
-    vf zero = vset1(0.0f), relu;
     switch (activation) {
     case MATMUL_SILU: return matmul_sigmoid_times(x, x);
     case MATMUL_GELU_TANH: /* (1 + tanh u) / 2 = 1 / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
         return matmul_sigmoid_times(x, vset1(1.5957691216f) * vfma(x * x * x, vset1(0.044715f), x));
     case MATMUL_GELU_ERF: return vset1(0.5f) * x * (vset1(1.0f) + matmul_erf(x * vset1(0.70710678f)));
-    case MATMUL_RELU: return vmax(x, zero);
-    case MATMUL_RELU2: relu = vmax(x, zero); return relu * relu;
+    case MATMUL_RELU: return vrelu(x);
+    case MATMUL_RELU2: return vrelu(x) * vrelu(x);
     default: return x;
     }
 }
