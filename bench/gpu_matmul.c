@@ -321,7 +321,8 @@ static const struct pick {
     int rows[6], from, to;
     bool blas;
 } picks[] = {
-    {{"4096x4096", "4096x14336", "llama gate_up 2x14336x4096"}, {128, 1024, 4096}, 11, 15, true},
+    {{"llama gate_up 2x14336x4096", "4096x4096", "4096x14336", "llama qkv 6144x4096"}, {1024, 4096, 8192}, 11, 14, true},
+    {{"qwen30 qkv 5120x2048", "qwen30 o 2048x4096"}, {4096, 8192}, 11, 14, true},
     {{"28672x4096", "qwen06 qkv 4096x1024"}, {1, 16, 64}, 21, 29, false},
 };
 enum { PICKS = sizeof picks / sizeof *picks };

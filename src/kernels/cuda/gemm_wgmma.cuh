@@ -48,10 +48,7 @@ DEVICE void wgmma_produce(const struct gemm_wgmma_params *p, unsigned char *stag
         for (uint32_t s = 0; s < steps; s++) {
             unsigned char *x = stages + stage * STAGE_BYTES, *w = x + X_BYTES;
             const int32_t k = (int32_t)(s * BK);
-            if (CLUSTER > 1)
-                mbarrier_wait_cluster(&empty[stage], phase ^ 1);
-            else
-                mbarrier_wait(&empty[stage], phase ^ 1);
+            mbarrier_wait(&empty[stage], phase ^ 1);
             mbarrier_arrive_expect(&full[stage], STAGE_BYTES);
             UNROLL for (uint32_t h = 0; h < 2; h++)
             {
@@ -126,8 +123,8 @@ DEVICE void wgmma_release(mbarrier *empty)
     if (CLUSTER == 1)
         mbarrier_arrive(empty);
     else {
-        mbarrier_arrive_cluster(empty, 0);
-        mbarrier_arrive_cluster(empty, 1);
+        mbarrier_arrive_remote(empty, 0);
+        mbarrier_arrive_remote(empty, 1);
     }
 }
 

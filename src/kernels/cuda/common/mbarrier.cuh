@@ -151,6 +151,19 @@ DEVICE void mbarrier_arrive_cluster(mbarrier *bar, uint32_t rank)
                  : "memory");
 #endif
 }
+/* The same without a fence, as a consumer gives a stage back whose reads are complete (wgmma_wait) and which only TMA fills again. Releasing at
+ * cluster scope is a MEMBAR of the whole GPU, about half a microsecond each time, and acquiring there empties level 1. */
+DEVICE void mbarrier_arrive_remote(mbarrier *bar, uint32_t rank)
+{
+#ifdef ROSE_SIMT
+    simt_mbarrier_arrive(simt_cluster_map(bar, rank), 0, true);
+#else
+    asm volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; "
+                 "mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [a]; }" ::"r"(shared_address(bar)),
+                 "r"(rank)
+                 : "memory");
+#endif
+}
 /* Waits and acquires what blocks of the cluster released. */
 DEVICE void mbarrier_wait_cluster(mbarrier *bar, uint32_t parity)
 {

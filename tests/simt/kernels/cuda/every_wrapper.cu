@@ -184,6 +184,7 @@ DEVICE void every_copy(const struct tensor_map *map, uint32_t *y, unsigned char 
     bulk_copy_cluster(s, 1, s + 64, 64, bar);
     st4_async(s, 1, 3, bar), st16_async(s, 1, ld16(s), bar);
     mbarrier_arrive_cluster(bar, 1);
+    mbarrier_arrive_remote(bar, 1);
     mbarrier_wait_cluster(bar, 1);
     st16(y, multimem_ld_add_bf16x8(y));
     f32x4 v = multimem_ld_add_f32x4(y);
