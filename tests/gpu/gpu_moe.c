@@ -285,7 +285,7 @@ int main(int argc, char **argv)
                 for (size_t at = 0; at < k.weights; at += block)
                     copy((char *)k.layer[i].weight[w] + at * 2, random, ROSE_MIN(block, k.weights - at) * 2);
         free(random);
-        static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 8192};
+        static const int tokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 8192};
         for (int run = 0; run < 2; run++) { /* all kernels are compiled together first */
             if (run == 1) ok(jit_compile_all(jit_, &err_));
             for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
