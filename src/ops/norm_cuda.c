@@ -36,17 +36,12 @@ static int fit_threads(int threads, int vectors)
     return best;
 }
 
-enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_info *d, struct plan *out,
-                                struct rose_error *err)
+static enum rose_status check(const struct norm_shape *s, int vec, struct rose_error *err)
 {
-    *out = (struct plan){.kernel = "norm_rows", .rows = s->rows, .times = 1};
-    int vec = plan_vector(d, (int64_t)s->cols * 2);
+    int group = act_cuda_group(s->out);
     if (s->cols <= 0 || !vec)
         return status_set(err, ROSE_UNSUPPORTED,
                           "norm: rows of %d columns; the CUDA kernel takes multiples of 8", s->cols);
-    int vectors = s->cols * 2 / vec,
-        threads = s->threads ? s->threads : fit_threads(threads_of(s, d, vectors), vectors);
-    int group = act_cuda_group(s->out);
     if (s->out < ACT_OUT_BF16 || s->out > ACT_OUT_INT8_TOKEN || (s->out && s->accumulate) ||
         (s->tiled && group != 32 && group != 16))
         return status_set(err, ROSE_INVALID,
@@ -54,6 +49,82 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     if (group && s->cols % group)
         return status_set(err, ROSE_UNSUPPORTED, "norm: rows of %d columns are no whole groups of %d",
                           s->cols, group);
+    return ROSE_OK;
+}
+
+/* What every form's kernel takes as constants. */
+static void constants(const struct norm_shape *s, int vec, int threads, struct plan *out)
+{
+    plan_int(out, "N", s->cols);
+    plan_int(out, "VEC_BYTES", vec);
+    plan_int(out, "TPR", threads);
+    plan_int(out, "LAYER", s->kind == OP_NORM_LAYER);
+    plan_int(out, "ADD", s->add);
+    plan_int(out, "ACCUMULATE", s->accumulate);
+    plan_int(out, "WEIGHT", s->weight);
+    plan_int(out, "BIAS", s->bias);
+    plan_f32(out, "EPS", s->eps);
+    plan_f32(out, "OFFSET", s->offset);
+    plan_f32(out, "ALPHA", s->alpha != 0 ? s->alpha : 1.0f);
+    plan_int(out, "OUT", s->out);
+    plan_int(out, "SCALE_UP", s->scale_up);
+    plan_int(out, "TILED", s->tiled);
+}
+
+static void cost(const struct norm_shape *s, const struct device_info *d, bool wide, struct plan *out)
+{
+    out->bytes = (double)s->rows * (2.0 * s->cols * (1 + 2 * s->add + s->accumulate) +
+                                    act_cuda_row_bytes(s->out, s->cols)) +
+                 (double)s->cols * (s->weight + s->bias);
+    out->ops = (s->kind == OP_NORM_RMS ? 4.0 : 6.0) * s->cols * (double)s->rows;
+    bool token = s->out == ACT_OUT_E4M3_TOKEN || s->out == ACT_OUT_INT8_TOKEN;
+    /* One SM moves a row at 75 bytes/ns, with nothing else to do meanwhile; each reduction and its barrier
+     * cost 0.15 us. */
+    double row_us = (out->bytes / (double)(s->rows > 0 ? s->rows : 1) +
+                     (s->rows > 1 ? (double)s->cols * (s->weight + s->bias) : 0)) /
+                    75e3;
+    plan_stream(out, d, row_us + (wide ? 0.15 : 0.1) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
+}
+
+/* Bytes of shared memory that a block may have so that `resident` of them fit an SM. */
+static int room(const struct device_info *d, int resident)
+{
+    size_t unit = d->shared_per_unit ? d->shared_per_unit : (size_t)(plan_arch(d) < 1200 ? 228 : 100) << 10;
+    return (int)(unit / (size_t)resident) - 2048; /* what the system takes, and the sums */
+}
+
+/* False where the shape or the device has no such form. */
+static bool plan_bulk(const struct norm_shape *s, const struct device_info *d, struct plan *out)
+{
+    int vectors = s->cols / 8, threads = s->threads ? s->threads : ROSE_MIN(512, (vectors + 31) / 32 * 32);
+    int stage = (s->cols * 2 + 127) / 128 * 128 * (1 + s->add), resident = s->resident ? s->resident : 2;
+    int stages = s->stages ? s->stages : ROSE_MIN(6, room(d, resident) / stage);
+    if (plan_arch(d) < 900 || s->accumulate || stages < 2 + s->bulk_store || stages * stage > room(d, resident) ||
+        (vectors + threads - 1) / threads > 16 || (act_cuda_group(s->out) && threads * 8 % act_cuda_group(s->out)))
+        return false;
+    out->kernel = "norm_bulk";
+    constants(s, 16, threads, out);
+    plan_int(out, "THREADS", threads);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "STORE", s->bulk_store);
+    out->block = (uint32_t)threads;
+    out->shared_bytes = (uint32_t)(stages * stage);
+    out->tiles = true; /* a persistent grid, whatever the number of rows */
+    out->times = (int32_t)ROSE_MIN((int64_t)d->units * resident, s->rows);
+    out->per = INT32_MAX;
+    cost(s, d, true, out);
+    return true;
+}
+
+enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_info *d, struct plan *out,
+                                struct rose_error *err)
+{
+    *out = (struct plan){.kernel = "norm_rows", .rows = s->rows, .times = 1};
+    int vec = plan_vector(d, (int64_t)s->cols * 2), group = act_cuda_group(s->out);
+    ROSE_TRY(check(s, vec, err));
+    if (s->form == NORM_FORM_BULK && plan_bulk(s, d, out)) return ROSE_OK;
+    int vectors = s->cols * 2 / vec,
+        threads = s->threads ? s->threads : fit_threads(threads_of(s, d, vectors), vectors);
     while (group > threads * vec / 2) threads *= 2; /* a group lies in one warp */
     if ((vectors + threads - 1) / threads > 16)
         return status_set(err, ROSE_UNSUPPORTED, "norm: rows of %d columns; the CUDA kernel takes at most %d",
@@ -76,35 +147,12 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     }
     if (threads > 32) repeat = 1;
     int per_block = block / threads;
-    plan_int(out, "N", s->cols);
-    plan_int(out, "VEC_BYTES", vec);
-    plan_int(out, "TPR", threads);
+    constants(s, vec, threads, out);
     plan_int(out, "RPB", per_block);
     plan_int(out, "REP", repeat);
-    plan_int(out, "LAYER", s->kind == OP_NORM_LAYER);
-    plan_int(out, "ADD", s->add);
-    plan_int(out, "ACCUMULATE", s->accumulate);
-    plan_int(out, "WEIGHT", s->weight);
-    plan_int(out, "BIAS", s->bias);
-    plan_f32(out, "EPS", s->eps);
-    plan_f32(out, "OFFSET", s->offset);
-    plan_f32(out, "ALPHA", s->alpha != 0 ? s->alpha : 1.0f);
-    plan_int(out, "OUT", s->out);
-    plan_int(out, "SCALE_UP", s->scale_up);
-    plan_int(out, "TILED", s->tiled);
     out->block = (uint32_t)block;
     out->per = per_block * repeat;
-    out->bytes = (double)s->rows * (2.0 * s->cols * (1 + 2 * s->add + s->accumulate) +
-                                    act_cuda_row_bytes(s->out, s->cols)) +
-                 (double)s->cols * (s->weight + s->bias);
-    out->ops = (s->kind == OP_NORM_RMS ? 4.0 : 6.0) * s->cols * (double)s->rows;
-    bool token = s->out == ACT_OUT_E4M3_TOKEN || s->out == ACT_OUT_INT8_TOKEN;
-    /* One SM moves a row at 75 bytes/ns, with nothing else to do meanwhile; each reduction and its barrier
-     * cost 0.15 us. */
-    double row_us = (out->bytes / (double)(s->rows > 0 ? s->rows : 1) +
-                     (s->rows > 1 ? (double)s->cols * (s->weight + s->bias) : 0)) /
-                    75e3;
-    plan_stream(out, d, row_us + (threads > 32 ? 0.15 : 0.1) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
+    cost(s, d, threads > 32, out);
     return ROSE_OK;
 }
 

@@ -6,6 +6,10 @@
 #include "ops/norm.h"
 #include "ops/plan.h"
 
+/* Rows straight into registers (norm_rows), or through shared memory by bulk copies (norm_bulk: many rows, sm_90 and later; where it
+ * cannot be, the first). */
+enum norm_form { NORM_FORM_AUTO, NORM_FORM_ROWS, NORM_FORM_BULK };
+
 struct norm_shape {
     int64_t rows; /* to plan for; any number runs */
     int32_t cols;
@@ -17,6 +21,9 @@ struct norm_shape {
     bool scale_up, tiled;     /* as struct act_shape */
     int threads, repeat,
         block; /* measured choices: threads a row, rows a thread, threads a block; 0: the plan's own */
+    enum norm_form form;
+    int stages, resident; /* NORM_FORM_BULK: rows ahead, blocks an SM; 0: the plan's own */
+    bool bulk_store;
 };
 enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,
                                 struct plan *out, struct rose_error *err);

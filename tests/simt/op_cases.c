@@ -106,6 +106,16 @@ static const struct norm_case norm_cases[] = {
      RMS(.rows = 3, .cols = 2080, .weight = 2, .out = ACT_OUT_MXFP8, .tiled = true), 0, false},
     {"norm 3x1024 to nvfp4", RMS(.rows = 3, .cols = 1024, .weight = 2, .out = ACT_OUT_NVFP4, .add = true), 32,
      false},
+    {"norm 401x1000 by bulk copies, residual",
+     RMS(.rows = 401, .cols = 1000, .weight = 4, .add = true, .form = NORM_FORM_BULK), 8, false},
+    {"norm 300x2048 by bulk copies both ways, residual",
+     RMS(.rows = 300, .cols = 2048, .weight = 2, .add = true, .form = NORM_FORM_BULK, .bulk_store = true, .stages = 3), 0, false},
+    {"layernorm 300x1032 by bulk copies, in place",
+     LAYER(.rows = 300, .cols = 1032, .weight = 2, .bias = 2, .form = NORM_FORM_BULK, .stages = 2, .threads = 64), 0, true},
+    {"norm 290x512 by bulk copies to e4m3 per token",
+     RMS(.rows = 290, .cols = 512, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN, .form = NORM_FORM_BULK, .bulk_store = true), 16, false},
+    {"norm 290x512 by bulk copies to nvfp4",
+     RMS(.rows = 290, .cols = 512, .weight = 2, .out = ACT_OUT_NVFP4, .form = NORM_FORM_BULK), 32, false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 
