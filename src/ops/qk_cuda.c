@@ -70,6 +70,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     plan_int(out, "WRITE", s->write);
     plan_int(out, "PAGE_TOKENS", s->write ? s->page_tokens : 1);
     plan_int(out, "KV_ELEM", s->kv_bytes == 1 ? 1 : 2);
+    plan_int(out, "SHARE", rotary && s->share > 0);
     out->block = (uint32_t)block;
     out->times = chunks;
     out->per = block / threads;

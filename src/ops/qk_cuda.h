@@ -20,6 +20,7 @@ struct qk_shape {
     int32_t page_tokens;
     int kv_bytes; /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
     int repeat, block; /* measured choices: heads a thread, threads a block; 0: the plan's own */
+    int share;         /* 1: a block shares its rows' angles, -1: every group its own; 0: the plan's own */
 };
 enum rose_status qk_cuda_plan(const struct qk_shape *shape, const struct device_info *device,
                               struct plan *out, struct rose_error *err);

@@ -15,7 +15,8 @@
  *
  * Constants: HEADS KV_HEADS HD VEC_BYTES TPR REP THREADS; NORM: bytes of a weight, 0: none; NORM_AFTER: norm behind the rotation;
  * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS; KV_ELEM: bytes of an element
- * of the pages (2 bf16, 1 e4m3, saturated). */
+ * of the pages (2 bf16, 1 e4m3, saturated); SHARE: a block computes the angles of its rows once, in shared memory, instead of
+ * every group its own (a sine and a cosine of 64 pairs cost more than the head that they turn). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/trig.cuh"
 #include "kernels/cuda/common/vec.cuh"
@@ -29,6 +30,8 @@
 #define CK ((KV_HEADS + REP - 1) / REP)
 #define CHUNKS (CQ + CK * (WRITE ? 2 : 1))
 #define GROUPS (THREADS / TPR)
+#define HALF (ROTARY / 2)
+#define BLOCK_ROWS ((GROUPS + CHUNKS - 2) / CHUNKS + 1) /* rows that a block's groups touch at most */
 STATIC_ASSERT(VECTORS % (2 * TPR) == 0, "a thread holds whole pairs of vectors");
 
 enum { QUERY, KEY, VALUE };
@@ -59,6 +62,36 @@ DEVICE void qk_angles(const void *inv_freq, uint32_t s, float position, float *c
         }
     }
 }
+
+#if SHARE
+/* The block's table, [BLOCK_ROWS][HALF] cosines, then sines. */
+DEVICE void qk_table(const struct qk_rows_params *p, uint32_t first_row, float *table)
+{
+    for (uint32_t i = thread_x(); i < BLOCK_ROWS * HALF; i += THREADS) {
+        const uint32_t row = first_row + i / HALF;
+        if (row >= p->rows) break;
+        const float *inv_freq = (const float *)p->inv_freq;
+        if (SEQ_FREQ) inv_freq += (int64_t)((const int32_t *)p->row_seq)[row] * HALF;
+        float c, n;
+        sincos_approx((float)((const int32_t *)p->positions)[row] * inv_freq[i % HALF], &n, &c);
+        table[i] = c * ROPE_SCALE;
+        table[BLOCK_ROWS * HALF + i] = n * ROPE_SCALE;
+    }
+}
+/* A pair's angles out of it, as qk_angles gives them. */
+DEVICE void qk_table_angles(const float *table, uint32_t s, float *cosine, float *sine)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        uint32_t at = ROPE == 1 ? s * VEC_BF16 + h * (VEC_BF16 / 2) : (h ? qk_high(s) : qk_low(s)) * (VEC_BF16 / 2);
+        UNROLL for (int e = 0; e < VEC_BF16 / 2; e++)
+        {
+            cosine[h * (VEC_BF16 / 2) + e] = table[at + e];
+            sine[h * (VEC_BF16 / 2) + e] = table[BLOCK_ROWS * HALF + at + e];
+        }
+    }
+}
+#endif
 
 DEVICE void qk_turn(float *a, float *b, float c, float s)
 {
@@ -134,6 +167,16 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     UNROLL for (int i = 0; i < PER; i++)
         UNROLL for (int e = 0; e < VEC_BF16; e++) cosine[i][e] = sine[i][e] = 0;
     if (WRITE && live && kind != QUERY) slot = ((const int64_t *)p.kv_slot)[row];
+#if SHARE
+    SHARED(f32x4, table, (2 * BLOCK_ROWS * HALF + 3) / 4);
+    qk_table(&p, block_x() * GROUPS / CHUNKS, (float *)table);
+    block_sync();
+    if (live && kind != VALUE) {
+        const float *mine = (const float *)table + (row - block_x() * GROUPS / CHUNKS) * HALF;
+        UNROLL for (int i = 0; i < PER; i++)
+            if (t + i * TPR < ROT) qk_table_angles(mine, t + i * TPR, cosine[i], sine[i]);
+    }
+#else
     if (ROPE && live && kind != VALUE) {
         float position = (float)((const int32_t *)p.positions)[row];
         const float *inv_freq = (const float *)p.inv_freq;
@@ -141,6 +184,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
         UNROLL for (int i = 0; i < PER; i++)
             if (t + i * TPR < ROT) qk_angles(inv_freq, t + i * TPR, position, cosine[i], sine[i]);
     }
+#endif
 
     char *to = kind == QUERY ? (char *)((bf16 *)p.q + row * p.q_stride) : (char *)((bf16 *)p.k + row * p.k_stride);
     int64_t head_bytes = HD * 2;
