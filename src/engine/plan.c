@@ -6,15 +6,37 @@ enum { DEFAULT_SEQUENCES = 64, DEFAULT_WAITING = 4096, DEFAULT_STEP = 512 };
 enum { CPU_STRETCH = 2 };
 enum { CUDA_SEQUENCES = 256, CUDA_STEP = 8192 };
 
+/* Products of a row of the layers, in multiply-adds: the weights that it meets. */
+static double row_products(const struct model_config *c)
+{
+    const struct op_heads *h = &c->heads;
+    double n = 0;
+    for (int32_t i = 0; i < c->layers; i++) {
+        double width = c->layer[i].moe ? (double)c->experts_used * c->expert_intermediate + c->shared_intermediate : c->intermediate;
+        n += (double)c->hidden * ((double)(2 * h->heads + h->kv_heads) * h->head_dim + (double)h->kv_heads * h->value_dim + (c->plain_mlp ? 2 : 3) * width);
+    }
+    return n;
+}
+
+/* Rows of prompts beside decode rows on a GPU: half a step, as its products need to run at full rate, or more where a row costs so little that a
+ * whole step takes no longer than half a one of 8 billion weights (about 95 ms on an H200). Experts gain: a chunk of 8,192 rows reads their weights
+ * half as often as two of 4,096. */
+static int32_t cuda_prefill(const struct model_config *c, int32_t step_tokens)
+{
+    enum { UNIT = 1024 };
+    const double most = 3.1e13; /* multiply-adds */
+    double rows = most / ROSE_MAX(row_products(c), 1.0);
+    return rows >= step_tokens ? step_tokens : ROSE_MAX((int32_t)rows / UNIT * UNIT, step_tokens / 2);
+}
+
 static void defaults(const struct model_config *c, bool cuda, struct engine_options *o)
 {
     if (!o->max_sequences) o->max_sequences = cuda ? CUDA_SEQUENCES : DEFAULT_SEQUENCES;
     if (!o->max_waiting) o->max_waiting = DEFAULT_WAITING;
     if (!o->step_tokens) o->step_tokens = cuda ? CUDA_STEP : DEFAULT_STEP;
     o->step_tokens = ROSE_MAX(o->step_tokens, o->max_sequences);
-    /* While others decode, prefill gets at most a quarter of the rows, and of those what `stretch` leaves time for (pace.h); on a GPU as much as its products need to run at full
-     * rate, which bounds the time between two tokens (about 95 ms for 8 billion weights on an H200). */
-    if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(o->step_tokens / (cuda ? 2 : 4), 32);
+    /* While others decode, prefill gets at most a quarter of the rows, and of those what `stretch` leaves time for (pace.h). */
+    if (!o->prefill_tokens) o->prefill_tokens = ROSE_MAX(cuda ? cuda_prefill(c, o->step_tokens) : o->step_tokens / 4, 32);
     o->prefill_tokens = ROSE_MIN(o->prefill_tokens, o->step_tokens);
     if (o->stretch <= 0) o->stretch = cuda ? 0 : CPU_STRETCH;
     if (o->stretch >= ENGINE_NO_STRETCH) o->stretch = 0;
@@ -33,7 +55,8 @@ static enum rose_status does_not_fit(const struct model_config *c, bool cuda, co
     size_t small_block = op_cache_page_bytes(small, &c->heads, ENGINE_PAGE_TOKENS, c->group_layers) * (size_t)c->groups_count;
     strbuf_printf(&b, "a context of %d tokens needs %.2f GB of %s cache and %.2f GB are there: %zu tokens would fit", o->context, (double)need / 1e9, dtype_info(o->kv)->name,
                   (double)limit / 1e9, holds);
-    if (holds >= ENGINE_PAGE_TOKENS) strbuf_printf(&b, "; use --ctx %zu", holds);
+    size_t own = ROSE_MIN(holds, (size_t)c->context); /* more than the model was made for is no advice */
+    if (holds >= ENGINE_PAGE_TOKENS) strbuf_printf(&b, own < holds ? "; use --ctx %zu, which the model was made for" : "; use --ctx %zu", own);
     if (small_block && small_block < block_bytes && full * small_block <= limit) strbuf_printf(&b, ", or --kv %s", cuda ? "fp8" : "q8_0");
     /* What another sequence takes beside its pages: a history, and logits with their copies for sampling. */
     size_t each = ((size_t)o->context + 1) * 4 + (cuda ? (size_t)c->vocabulary * 12 : 0), fewer = (size_t)((double)(need - limit) / (0.95 * (double)each)) + 1;

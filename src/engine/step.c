@@ -247,7 +247,7 @@ static struct sched_limits limits_now(const struct engine *e, int32_t n)
     struct sched_limits limits = e->sched;
     int32_t decoding = 0, requests = ROSE_MIN(n, e->options.max_sequences);
     double oldest = INFINITY; /* of the prompts to be read */
-    bool bound = e->pace.stretch <= 0;
+    bool bound = e->pace.stretch <= 0 && e->device->info.kind == DEVICE_CPU;
     for (int32_t i = 0; i < n; i++) {
         const struct sequence *q = e->planned[i];
         if (decodes(&e->plan[i])) decoding++;
