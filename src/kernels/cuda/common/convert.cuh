@@ -279,6 +279,17 @@ DEVICE float ue8m0_to_f32(ue8m0 x)
 }
 
 /* ---- e2m1 -------------------------------------------------------------------------------------------------------------------- */
+/* One code: with 2^(exponent + 22) added the unit in the last place is a step of e2m1 there (exponents below 0 count as 0), so the
+ * addition rounds, and the sum's low bits count steps: 0 to 4 below 2, then two a power of two less. */
+DEVICE uint32_t rose_e2m1_code_(float x)
+{
+    float a = x < 0.0f ? -x : x;
+    a = a < 6.0f ? a : 6.0f; /* NaN too */
+    uint32_t e = f32_bits(a) & 0x7f800000u;
+    e = e > 0x3f800000u ? e : 0x3f800000u;
+    uint32_t m = e + (22u << 23), steps = f32_bits(a + f32_from_bits(m)) - m;
+    return x != x ? 7 : (steps + (e >> 22) - 254) | (f32_bits(x) >> 28 & 8);
+}
 DEVICE e2m1x2 f32_to_e2m1x2(float lo, float hi)
 {
     e2m1x2 r;
@@ -287,9 +298,7 @@ DEVICE e2m1x2 f32_to_e2m1x2(float lo, float hi)
     asm("{ .reg .b8 t; cvt.rn.satfinite.e2m1x2.f32 t, %1, %2; cvt.u16.u8 %0, t; }" : "=h"(b) : "f"(hi), "f"(lo));
     r.bits = (uint8_t)b;
 #else
-    uint32_t l = lo != lo ? 7 : rose_narrow_(lo, 1, 1, 7, 7) | rose_sign_(lo, 3);
-    uint32_t h = hi != hi ? 7 : rose_narrow_(hi, 1, 1, 7, 7) | rose_sign_(hi, 3);
-    r.bits = (uint8_t)(h << 4 | l);
+    r.bits = (uint8_t)(rose_e2m1_code_(hi) << 4 | rose_e2m1_code_(lo));
 #endif
     return r;
 }
