@@ -230,6 +230,14 @@ static void add_memory(struct inspection *in, const struct model_config *c, int 
                   needed, free_bytes, total, plan.pages, plan.page_tokens, plan.page_bytes, plan.page_bytes * (size_t)c->groups_count / (size_t)plan.page_tokens);
 }
 
+/* Models that embed, classify and score have no cache. */
+static void add_memory_pooled(struct inspection *in)
+{
+    size_t weights = resident_bytes(in), total = in->device->info.memory_total, free_bytes = in->device->info.memory_free;
+    strbuf_printf(in->out, "{\"fits\":%s,\"weights_bytes\":%zu,\"needed_bytes\":%zu,\"free_bytes\":%zu,\"total_bytes\":%zu}", weights <= free_bytes ? "true" : "false", weights, weights,
+                  free_bytes, total);
+}
+
 /* "tokenizer" and "chat_template". */
 static void add_text_side(struct inspection *in)
 {
@@ -279,7 +287,10 @@ static void inspect(struct inspection *in, const char *path, int context, int se
     add_metadata(in);
     add_text_side(in);
     member(b, "memory");
-    if (known) add_memory(in, &config, context, sequences, kv);
+    const struct head_wish wish = {.task = MODEL_AUTO}; /* any two tokens for yes and no: memory does not depend on them */
+    bool pooled = known && tensors == ROSE_OK && head_read(&in->arena, in->weights, &wish, &config, &err) == ROSE_OK && config.own_rows;
+    if (pooled) add_memory_pooled(in);
+    else if (known) add_memory(in, &config, context, sequences, kv);
     else strbuf_adds(b, "null");
     strbuf_printf(b, ",\"runs\":%s,\"problems\":[%s]}", in->runs ? "true" : "false", in->problems.p ? in->problems.p : "");
 }

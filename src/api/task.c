@@ -293,6 +293,11 @@ static enum rose_status encode_request(const struct rose_engine *e, const struct
     if ((unsigned)r->truncate > ROSE_TRUNCATE_RIGHT || r->truncate_tokens < 0) return status_set(err, ROSE_INVALID, "truncation must be none, left or right, its tokens not negative");
     if (r->kind == ROSE_REQUEST_TOKENS) {
         if (r->task == ROSE_TASK_SCORE || r->pair) return status_set(err, ROSE_INVALID, "a pair is made of texts, not of token ids");
+        if (r->prompt_name && *r->prompt_name) {
+            struct str prompt;
+            ROSE_TRY(prompt_of(e, r, &prompt, err));
+            return status_set(err, ROSE_INVALID, "prompt \"%.100s\" goes before texts: token ids are taken as they are", r->prompt_name);
+        }
         return encode_tokens(e, r, in, err);
     }
     if (r->kind == ROSE_REQUEST_CHAT) {

@@ -103,6 +103,15 @@ bool strbuf_vprintf(struct strbuf *b, const char *fmt, va_list args)
     return true;
 }
 
+bool strbuf_add_printable(struct strbuf *b, struct str s)
+{
+    size_t at = b->n;
+    if (!strbuf_add(b, s.p, s.n)) return false;
+    for (; at < b->n; at++)
+        if ((unsigned char)b->p[at] < 0x20 || b->p[at] == 0x7f) b->p[at] = '?';
+    return true;
+}
+
 bool strbuf_printf(struct strbuf *b, const char *fmt, ...)
 {
     va_list args;

@@ -42,6 +42,8 @@ static inline bool strbuf_adds(struct strbuf *b, const char *text) { return strb
 static inline bool strbuf_addc(struct strbuf *b, char c) { return strbuf_add(b, &c, 1); }
 bool strbuf_printf(struct strbuf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 bool strbuf_vprintf(struct strbuf *b, const char *fmt, va_list args) __attribute__((format(printf, 2, 0)));
+/* Bytes that may end up on a terminal or in a log: control characters become '?'. */
+bool strbuf_add_printable(struct strbuf *b, struct str s);
 static inline struct str strbuf_str(const struct strbuf *b) { return (struct str){b->p ? b->p : "", b->n}; }
 
 #endif

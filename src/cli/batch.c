@@ -51,6 +51,12 @@ int cli_batch(const struct cli_command *self, int argc, char **argv)
     if (!strcmp(words[1], words[2])) return cli_usage(self, "input and output are the same file");
     struct cli_engine e;
     enum rose_status s = cli_open(words[0], false, &e, &err);
+    if (s == ROSE_OK) {
+        struct rose_model_info info;
+        rose_engine_info(e.engine, &info);
+        if (!(info.tasks & ROSE_CAN_GENERATE))
+            s = status_set(&err, ROSE_UNSUPPORTED, "%s writes no text, which is what batches ask for; rose embed and rose score take files of texts for it", words[0]);
+    }
     bool terminal = cli_is_terminal(2) && !cli_common.quiet;
     if (s == ROSE_OK) {
         char name[256];

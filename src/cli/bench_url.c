@@ -250,7 +250,17 @@ static enum rose_status write_svg(const struct summary *s, struct rose_error *er
     return st;
 }
 
-/* The first model the server names. */
+/* Does a model of the server's list do what the endpoint is for? Other servers than Rose do not say. */
+static bool is_for(const struct json *model, const char *task)
+{
+    const struct json *tasks = json_get(model, "tasks");
+    if (!json_is(tasks, JSON_ARRAY)) return true;
+    for (uint32_t i = 0; i < tasks->count; i++)
+        if (str_is(json_str(&tasks->items[i], ""), task)) return true;
+    return false;
+}
+
+/* The first model of the server's that can answer. */
 static enum rose_status find_model(const struct load_target *t, struct arena *a, struct rose_error *err)
 {
     struct strbuf text;
@@ -259,9 +269,13 @@ static enum rose_status find_model(const struct load_target *t, struct arena *a,
     if (s == ROSE_OK) s = json_parse(a, "/models", strbuf_str(&text), &json, err);
     if (s == ROSE_OK) {
         const struct json *data = json_get(json, "data");
-        struct str id = json_is(data, JSON_ARRAY) && data->count ? json_str(json_get(&data->items[0], "id"), "") : (struct str){"", 0};
+        const char *task = is_whole() ? "embed" : "generate";
+        uint32_t count = json_is(data, JSON_ARRAY) ? data->count : 0, i = 0;
+        while (i < count && !is_for(&data->items[i], task)) i++;
+        struct str id = i < count ? json_str(json_get(&data->items[i], "id"), "") : (struct str){"", 0};
         o.model = arena_strndup(a, id.p, id.n);
-        if (!id.n) s = status_set(err, ROSE_NOT_FOUND, "the server names no model: use --model");
+        if (!id.n && i == count && count) s = status_set(err, ROSE_NOT_FOUND, "none of the server's models is for --endpoint %s, as it says: none has the task \"%s\"", o.endpoint, task);
+        else if (!id.n) s = status_set(err, ROSE_NOT_FOUND, "the server names no model: use --model");
     }
     strbuf_free(&text);
     return s;
@@ -309,6 +323,7 @@ int cli_bench_url(const struct cli_command *self, int argc, char **argv)
     if (st == ROSE_OK && !summarise(&report, &s)) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
     if (st == ROSE_OK) o.json ? print_json(&s) : print_table(&s);
     if (st == ROSE_OK && o.svg) st = write_svg(&s, &err);
+    if (st == ROSE_OK && s.failed && report.reason[0]) fprintf(stderr, "rose: the first refusal, status %d: %s\n", report.reason_status, report.reason);
     if (st == ROSE_OK && !s.ok) st = status_set(&err, ROSE_IO, "no request was answered (the last status was %d)", report.results[o.requests - 1].status);
     free(s.series[0].values);
     free(s.series[2].values);

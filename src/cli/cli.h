@@ -68,6 +68,8 @@ extern struct cli_sampling cli_sampling;
 bool cli_parse(const struct cli_command *self, int argc, char **argv, const char **rest, int rest_room, int *rest_count, int *status);
 /* Print "rose: sentence" and, where known, its place; returns the exit status for it. */
 int cli_error(enum rose_status status, const struct rose_error *err);
+/* A line on standard error. Names come out of models' files and paths: no line feed and no terminal's command of theirs gets through. */
+void cli_say(const char *line);
 int cli_usage(const struct cli_command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Open device and engine by the common options; sequences 0: one. A progress line shows when it takes over a second. */

@@ -146,19 +146,32 @@ void cli_progress_show(void *user, const char *what, size_t done, size_t total)
     p->shown = true;
 }
 
+void cli_say(const char *line)
+{
+    struct strbuf b = {0};
+    strbuf_adds(&b, "rose: ");
+    strbuf_add_printable(&b, str_of(line));
+    strbuf_addc(&b, '\n');
+    fwrite(b.p ? b.p : "", 1, b.n, stderr);
+    strbuf_free(&b);
+}
+
 void cli_say_engine(const struct rose_engine *engine, const struct rose_device *device)
 {
     struct rose_model_info i;
+    struct strbuf b = {0};
     rose_engine_info(engine, &i);
-    fprintf(stderr, "rose: %s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s\n", i.name, i.architecture, i.weights_type,
+    strbuf_printf(&b, "%s (%s, %s), %s; weights %.1f MB, cache %.1f MB for %d tokens of %s, work %.1f MB; loaded in %.3f s", i.name, i.architecture, i.weights_type,
             rose_device_name(device), (double)i.weights_bytes / 1e6, (double)i.kv_bytes / 1e6, i.context, i.kv_type, (double)i.work_bytes / 1e6, i.load_seconds);
+    cli_say(b.p ? b.p : "");
+    strbuf_free(&b);
 }
 
 static void on_message(void *user, enum rose_message_level level, const char *line)
 {
     (void)user;
     bool info = level == ROSE_MESSAGE_INFO && strcmp(cli_common.log, "error"), debug = !strcmp(cli_common.log, "debug");
-    if (info || debug) fprintf(stderr, "rose: %s\n", line);
+    if (info || debug) cli_say(line);
 }
 
 enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err)
@@ -174,8 +187,10 @@ void cli_warn_context(const struct rose_engine *engine)
     struct rose_model_info i;
     rose_engine_info(engine, &i);
     if (cli_common.quiet || !i.model_context || cli_common.context <= i.model_context) return;
-    fprintf(stderr, "rose: --ctx %lld is more than the %d tokens that %s was made for; answers get worse behind them\n", (long long)cli_common.context, i.model_context,
-            i.name);
+    struct strbuf b = {0};
+    strbuf_printf(&b, "--ctx %lld is more than the %d tokens that %s was made for; answers get worse behind them", (long long)cli_common.context, i.model_context, i.name);
+    cli_say(b.p ? b.p : "");
+    strbuf_free(&b);
 }
 
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err)

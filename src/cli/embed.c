@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -192,10 +193,29 @@ static enum rose_status resume(struct embed *e, struct rose_error *err)
     return ROSE_OK;
 }
 
+/* What the model cannot do is no fault of the first line. */
+static enum rose_status check_options(const struct rose_model_info *info, struct rose_error *err)
+{
+    int size = o.tokens ? info->hidden : info->embedding_size;
+    if (!(info->tasks & ROSE_CAN_EMBED)) return ROSE_OK; /* the engine has a sentence for that */
+    if (o.dimensions > size)
+        return status_set(err, ROSE_INVALID, "--dimensions %lld is more than the %d values that %s gives a %s", (long long)o.dimensions, size, info->name, o.tokens ? "token" : "text");
+    if (o.sparse && !(info->tasks & ROSE_CAN_SPARSE)) return status_set(err, ROSE_UNSUPPORTED, "--sparse: %s has no lexical head", info->name);
+    for (int i = 0; o.prompt && i < info->prompts_count; i++)
+        if (!strcmp(info->prompts[i], o.prompt)) return ROSE_OK;
+    if (!o.prompt || !*o.prompt) return ROSE_OK;
+    struct strbuf list = {.limit = 400};
+    for (int i = 0; i < info->prompts_count; i++) strbuf_printf(&list, "%s%s", i ? ", " : "", info->prompts[i]);
+    enum rose_status s = status_set(err, ROSE_INVALID, "--prompt-name %s: %s has no prompt of that name; it has: %s", o.prompt, info->name, list.n ? list.p : "none");
+    strbuf_free(&list);
+    return s;
+}
+
 static enum rose_status run(struct cli_engine *engine, struct embed *e, bool *interrupted, struct rose_error *err)
 {
     struct rose_model_info info;
     rose_engine_info(engine->engine, &info);
+    ROSE_TRY(check_options(&info, err));
     e->columns = o.dimensions ? (int)o.dimensions : info.embedding_size;
     e->out = stdout;
     if (o.output) ROSE_TRY(resume(e, err));

@@ -45,12 +45,6 @@ static void add_count(struct strbuf *b, double n)
 
 static long long number(const struct json *j, const char *key) { return json_int(json_get(j, key), 0); }
 
-/* Names come from the file and are printable there (weights.h), but JSON strings of metadata may hold anything. */
-static void add_printable(struct strbuf *b, struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) strbuf_addc(b, (unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f ? '?' : s.p[i]);
-}
-
 static void print_types(const struct json *j, struct strbuf *b)
 {
     const struct json *types = json_get(j, "types");
@@ -77,7 +71,7 @@ static void print_tensors(const struct json *j, struct strbuf *b)
         strbuf_addc(b, '[');
         for (uint32_t d = 0; shape && d < shape->count; d++) strbuf_printf(b, "%s%lld", d ? ", " : "", (long long)json_int(&shape->items[d], 0));
         strbuf_printf(b, "]%*s ", (int)(at + 20 > b->n ? at + 20 - b->n : 0), "");
-        add_printable(b, json_str(json_get(t, "name"), ""));
+        strbuf_add_printable(b, json_str(json_get(t, "name"), ""));
         strbuf_addc(b, '\n');
     }
 }
@@ -116,9 +110,9 @@ static void print_summary(const struct json *j, struct strbuf *b)
     const struct json *problems = json_get(j, "problems"), *tokenizer = json_get(j, "tokenizer");
     struct str name = json_str(json_get(j, "name"), ""), architecture = json_str(json_get(j, "architecture"), "unknown"), format = json_str(json_get(j, "format"), "");
     if (!name.n) name = json_str(json_get(j, "path"), "");
-    add_printable(b, name);
+    strbuf_add_printable(b, name);
     strbuf_adds(b, ": ");
-    add_printable(b, architecture);
+    strbuf_add_printable(b, architecture);
     strbuf_printf(b, ", " STR_FMT ", %lld file%s, ", STR_ARG(format), number(j, "files"), number(j, "files") == 1 ? "" : "s");
     add_count(b, (double)number(j, "parameters"));
     strbuf_adds(b, " parameters, ");
@@ -134,7 +128,7 @@ static void print_summary(const struct json *j, struct strbuf *b)
     print_memory(json_get(j, "memory"), b);
     for (uint32_t i = 0; problems && i < problems->count; i++) {
         strbuf_adds(b, "problem: ");
-        add_printable(b, json_str(&problems->items[i], ""));
+        strbuf_add_printable(b, json_str(&problems->items[i], ""));
         strbuf_addc(b, '\n');
     }
 }

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
+
 static double now(void)
 {
     struct timespec t;
@@ -109,9 +111,30 @@ static bool go_on(struct run *r, struct connection *c)
     return true;
 }
 
+/* Why the first request that was refused was: OpenAI's, KServe's or TEI's error, else the bytes. */
+static void keep_reason(struct load_report *p, int status, struct str body)
+{
+    struct arena a;
+    const struct json *j;
+    struct str why = {body.p, ROSE_MIN(body.n, (size_t)200)};
+    if (p->reason[0] || !body.n) return;
+    arena_init(&a, (size_t)16 << 20);
+    if (json_parse(&a, NULL, body, &j, NULL) == ROSE_OK) {
+        const struct json *error = json_get(j, "error");
+        if (json_is(json_get(error, "message"), JSON_STRING)) why = json_get(error, "message")->string;
+        else if (json_is(error, JSON_STRING)) why = error->string;
+    }
+    p->reason_status = status;
+    snprintf(p->reason, sizeof p->reason, STR_FMT, STR_ARG(why));
+    for (char *q = p->reason; *q; q++)
+        if ((unsigned char)*q < ' ' || *q == 127) *q = ' '; /* it goes to a terminal */
+    arena_free(&a);
+}
+
 static void finish(struct run *r, struct connection *c, bool ok)
 {
     struct load_result *result = &r->report->results[c->index];
+    if (!ok && c->stage == STAGE_BODY && result->status != 200) keep_reason(r->report, result->status, strbuf_str(&c->in));
     result->total_s = now() - r->began - c->due;
     if (r->o->whole && ok) result->ttft_s = result->total_s;
     result->ok = ok && result->status == 200 && result->ttft_s > 0;
@@ -210,6 +233,15 @@ static bool take_head(struct run *r, struct connection *c)
     return true;
 }
 
+/* An answer that is no 200: its body says why. The connection's end ends it too. */
+enum { MOST_REFUSAL = 1 << 16 };
+static void take_refusal(struct run *r, struct connection *c, struct str bytes)
+{
+    bool end = c->chunked && take_chunks(c, bytes);
+    if (!c->chunked) strbuf_add(&c->in, bytes.p, bytes.n);
+    if (end || c->in.failed || (!c->chunked && c->in.n >= c->length)) finish(r, c, false);
+}
+
 static void on_readable(struct run *r, struct connection *c)
 {
     char piece[32768];
@@ -220,6 +252,10 @@ static void on_readable(struct run *r, struct connection *c)
         return;
     }
     bool end = false;
+    if (c->stage == STAGE_BODY && r->report->results[c->index].status != 200) {
+        take_refusal(r, c, (struct str){piece, (size_t)n});
+        return;
+    }
     if (r->o->whole && c->stage == STAGE_BODY) {
         strbuf_add(&c->in, piece, (size_t)n);
         if (c->in.n >= c->length) finish(r, c, !c->in.failed);
@@ -228,8 +264,15 @@ static void on_readable(struct run *r, struct connection *c)
     if (c->stage == STAGE_HEAD) {
         strbuf_add(&c->in, piece, (size_t)n);
         if (!take_head(r, c)) return;
+        if (r->report->results[c->index].status != 200) {
+            struct strbuf rest = c->in;
+            c->in = (struct strbuf){.limit = MOST_REFUSAL};
+            take_refusal(r, c, strbuf_str(&rest));
+            strbuf_free(&rest);
+            return;
+        }
         if (r->o->whole) {
-            if (c->in.n >= c->length) finish(r, c, r->report->results[c->index].status == 200);
+            if (c->in.n >= c->length) finish(r, c, true);
             return;
         }
         /* What came behind the head is body: through the chunks with it. */
@@ -244,7 +287,7 @@ static void on_readable(struct run *r, struct connection *c)
     } else {
         strbuf_add(&c->in, piece, (size_t)n);
     }
-    if (c->in.failed || r->report->results[c->index].status != 200) finish(r, c, false);
+    if (c->in.failed) finish(r, c, false);
     else if (take_lines(r, c) || end) finish(r, c, true);
 }
 

@@ -44,6 +44,8 @@ struct load_report {
     double *gaps;                /* between two pieces of an answer, all requests; seconds */
     size_t gaps_count;
     double seconds;              /* from the first request to the last answer */
+    int reason_status;           /* of the first answer that was no 200, */
+    char reason[400];            /* and what the server said in it; "": nothing */
 };
 enum rose_status load_run(const struct load_options *options, struct load_report *out, struct rose_error *err);
 void load_report_free(struct load_report *report);

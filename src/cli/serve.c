@@ -17,7 +17,7 @@ static struct {
     int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting;
     double idle, read, write, ping, drain, stretch;
     bool access_log, null_model, shared_memory;
-    struct option_list alias;
+    struct option_list alias, task;
 } o;
 
 static const struct option options[] = {
@@ -32,6 +32,7 @@ static const struct option options[] = {
     {"api-keys", 0, OPTION_TEXT, "ROSE_API_KEYS", "FILE", NULL, NULL, 0, 0, "one key a line; requests need one of them", &o.api_keys},
     {"cors-origin", 0, OPTION_TEXT, NULL, "ORIGIN", NULL, NULL, 0, 0, "let pages from there call the API; * for all", &o.cors},
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
+    {"task", 0, OPTION_LIST, NULL, "TASK", NULL, NULL, 0, 0, "what the model is for: auto (what its files say), generate, embed, classify or score; once a MODEL, in their order", &o.task},
     {.type = OPTION_GROUP, .help = "Limits:"},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
     {"max-waiting", 0, OPTION_INT, NULL, "N", NULL, "4096", 1, 1 << 20, "requests that may wait; more get a 429", &o.max_waiting},
@@ -77,14 +78,17 @@ static void on_progress(void *user, const char *what, size_t done, size_t total)
     if (l->bar.on) cli_progress_show(&l->bar, what, done, total);
     if (l->bar.on || cli_common.quiet || !total || t < l->said + 5) return;
     l->said = t;
-    fprintf(stderr, "rose: %s: %s, %d%%\n", l->model, what, (int)(100.0 * (double)done / (double)total));
+    struct strbuf b = {0};
+    strbuf_printf(&b, "%s: %s, %d%%", l->model, what, (int)(100.0 * (double)done / (double)total));
+    cli_say(b.p ? b.p : "");
+    strbuf_free(&b);
 }
 
 static struct rose_engine_options engine_options(const char *template)
 {
     const struct cli_common *c = &cli_common;
     return (struct rose_engine_options){.context = (int)c->context, .max_sequences = (int)c->sequences, .max_waiting = (int)o.max_waiting,
-                                        .step_tokens = (int)c->step_tokens, .step_stretch = o.stretch, .kv = c->kv, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
+                                        .step_tokens = (int)c->step_tokens, .step_stretch = o.stretch, .kv = c->kv, .weights = c->weights, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .dummy_weights = c->dummy_weights, .chat_template = template};
 }
 
@@ -142,10 +146,11 @@ static enum rose_status open_models(struct rose_device *device, const char *cons
         if (repository_is(words[i])) continue;
         if (n < o.alias.count) snprintf(names[n], sizeof names[n], "%s", o.alias.items[n]);
         else cli_model_name(words[i], names[n], sizeof names[n]);
-        models[n] = (struct server_model){.name = names[n], .path = words[i]};
+        models[n] = (struct server_model){.name = names[n], .path = words[i], .task = n < o.task.count ? o.task.items[n] : NULL};
         /* One memory for all: each takes its part of what is left. A repository counts as one here and divides its part likewise. */
         struct rose_engine_options share = *options;
         share.memory_share = 1.0 / (count - i);
+        share.task = models[n].task;
         ROSE_TRY(open_model(device, words[i], &share, &models[n].engine, err));
         ++*opened;
     }
@@ -168,7 +173,8 @@ int cli_serve(const struct cli_command *self, int argc, char **argv)
     server.repositories = repositories;
     for (int i = 0; i < count; i++)
         if (repository_is(words[i])) repositories[server.repositories_count++] = words[i];
-    if (o.alias.count > count - server.repositories_count) return cli_usage(self, "there are more --alias than models");
+    if (o.alias.count > count - server.repositories_count || o.task.count > count - server.repositories_count)
+        return cli_usage(self, "there are more --alias or --task than models");
     if (!o.tls_cert != !o.tls_key) return cli_usage(self, "--tls-cert and --tls-key go together");
     server_block_signals(); /* before the engines' threads, which inherit the mask */
     enum rose_status s = ROSE_OK;

@@ -340,6 +340,18 @@ static bool map_packed(struct loader *l, size_t total)
     return same;
 }
 
+/* The host's memory is promised before it is there: what it cannot hold is refused, not killed half way. Dummies are made a matrix at a time beside it. */
+static enum rose_status check_free(struct loader *l, size_t total)
+{
+    struct device *d = l->m->device;
+    size_t largest = 0, left = device_memory_free(d);
+    if (d->info.kind != DEVICE_CPU) return ROSE_OK;
+    for (size_t i = 0; l->dummy && i < l->count; i++) largest = ROSE_MAX(largest, (size_t)tensor_count(&l->items[i].source) * 2);
+    if (total + largest <= left) return ROSE_OK;
+    return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %.1f of the %.1f GB of %s are free; end what takes them, or use a smaller %s", (double)(total + largest) / 1e9,
+                      (double)left / 1e9, (double)d->info.memory_total / 1e9, d->info.name, l->dummy ? "config" : "quantisation");
+}
+
 static enum rose_status pack_all(struct loader *l)
 {
     struct model *m = l->m;
@@ -357,6 +369,7 @@ static enum rose_status pack_all(struct loader *l)
                           (double)m->device->info.memory_total / 1e9);
     m->memory_bytes = total;
     if (!l->wish.weights && map_packed(l, total)) return ROSE_OK;
+    ROSE_TRY(check_free(l, total));
     if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {

@@ -88,6 +88,7 @@ static enum rose_status start(struct models *m, struct model *model, struct rose
     if (j->loads) {
         j->options = *m->options->engine;
         j->options.model = j->path;
+        j->options.task = model->task;
         j->options.progress = NULL;
         j->options.memory_share = 0.5; /* another one may come */
     }
@@ -235,6 +236,7 @@ enum rose_status loader_load_now(struct models *m, struct model *model, double s
     struct rose_engine *engine;
     struct rose_engine_options o = *m->options->engine;
     o.model = model->path;
+    o.task = model->task;
     o.memory_share = share;
     enum rose_status s = may_load(m, model, err);
     if (s == ROSE_OK) s = rose_engine_open(m->options->rose_device, &o, &engine, err);

@@ -68,7 +68,8 @@ void log_line(const struct server_options *o, const char *level, const char *fmt
         json_add_str(&b, strbuf_str(&text));
         strbuf_addc(&b, '}');
     } else {
-        strbuf_printf(&b, "rose: %s", text.p ? text.p : "");
+        strbuf_adds(&b, "rose: "); /* a line stays one, whatever a model's file is called */
+        strbuf_add_printable(&b, strbuf_str(&text));
     }
     strbuf_free(&text);
     write_line(&b);

@@ -74,6 +74,7 @@ static enum rose_status add_opened(struct models *m, const struct server_model *
     if (!model) return ROSE_LIMIT;
     ROSE_TRY(model_attach(m, model, from->engine, err));
     model->owned = from->owned;
+    model->task = from->task;
     return ROSE_OK;
 }
 
@@ -103,16 +104,21 @@ void models_close(struct models *m)
     free(m->slots);
 }
 
-struct model *models_find(struct models *m, struct str name)
+struct model *models_find(struct models *m, struct str name, unsigned can)
 {
-    struct model *best = NULL;
+    struct model *best = NULL, *first = NULL;
     for (int i = 0; i < m->count; i++) {
         struct model *c = &m->models[i];
         if (c->state != MODEL_READY) continue;
-        if (!name.n || m->any_name) return c;
+        if (m->any_name) return c;
+        if (!name.n) {
+            if (models_lookup(m, str_of(c->name), 0) != c) continue; /* an older version answers to none */
+            if (!can || c->info.tasks & can) return c;
+            if (!first) first = c;
+        }
         if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
     }
-    return best;
+    return name.n ? best : first;
 }
 
 struct model *models_lookup(struct models *m, struct str name, int version)

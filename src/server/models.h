@@ -32,6 +32,7 @@ struct model {
     char name[MODEL_NAME_MAX + 1];
     int version;             /* 1 where nothing says otherwise */
     char *path;              /* where it is loaded from; NULL: it cannot be loaded again */
+    const char *task;        /* rose_engine_options.task, when it is loaded again; static */
     const char *repository;  /* the directory it was found in; NULL: named on the command line */
     struct version_policy policy; /* of its name */
     bool policy_brought;     /* by a load: the directory's file does not count */
@@ -69,8 +70,9 @@ struct model *models_add(struct models *m, const char *name, int version, const 
 enum rose_status model_attach(struct models *m, struct model *model, struct rose_engine *engine, struct rose_error *err);
 /* Take the engine away; no handle is out. */
 struct rose_engine *model_detach(struct models *m, struct model *model);
-/* A ready one by name, of the highest version; an empty name is the first ready model. NULL: none. */
-struct model *models_find(struct models *m, struct str name);
+/* A ready one by name, of the highest version. An empty name is the first ready one that can do something of `can` (ROSE_CAN_* bits; 0: whatever), else
+ * the first, whose engine says what it does instead. NULL: none. */
+struct model *models_find(struct models *m, struct str name, unsigned can);
 /* Any state; version 0: the highest ready, else the highest. */
 struct model *models_lookup(struct models *m, struct str name, int version);
 /* What names this version among all that are up: the name, and of versions that do not answer to it NAME/versions/N, in `to` [MODEL_LABEL_MAX]. */

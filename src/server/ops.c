@@ -50,6 +50,19 @@ void ops_metrics(struct server *s, struct httpd_request *r)
     strbuf_free(&b);
 }
 
+/* What it can do, as --task calls it. */
+static void add_tasks(unsigned can, struct strbuf *b)
+{
+    static const struct { unsigned bits; const char *name; } tasks[] = {{ROSE_CAN_GENERATE, "generate"}, {ROSE_CAN_EMBED, "embed"},
+                                                                        {ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS, "classify"}, {ROSE_CAN_SCORE, "score"}};
+    const char *comma = "";
+    for (size_t i = 0; i < ROSE_COUNT(tasks); i++) {
+        if (!(can & tasks[i].bits)) continue;
+        strbuf_printf(b, "%s\"%s\"", comma, tasks[i].name);
+        comma = ",";
+    }
+}
+
 static void add_model(const struct model *m, struct strbuf *b)
 {
     strbuf_adds(b, "{\"id\":");
@@ -59,7 +72,9 @@ static void add_model(const struct model *m, struct strbuf *b)
     json_add_str(b, str_of(m->info.architecture));
     strbuf_adds(b, ",\"weights\":");
     json_add_str(b, str_of(m->info.weights_type));
-    strbuf_printf(b, ",\"reasoning\":%s}", m->reasoning ? "true" : "false");
+    strbuf_printf(b, ",\"reasoning\":%s,\"tasks\":[", m->reasoning ? "true" : "false");
+    add_tasks(m->null ? ROSE_CAN_GENERATE : m->info.tasks, b);
+    strbuf_adds(b, "]}");
 }
 
 void ops_models(struct server *s, struct httpd_request *r)
@@ -76,9 +91,9 @@ void ops_models(struct server *s, struct httpd_request *r)
     reply_json(r, 200, &b);
 }
 
-static struct model *find_model(struct server *s, struct httpd_request *r, struct str name)
+static struct model *find_model(struct server *s, struct httpd_request *r, struct str name, unsigned can)
 {
-    struct model *m = models_find(&s->models, name);
+    struct model *m = models_find(&s->models, name, can);
     struct api_error e;
     if (!m && !api_error_set(&e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p)) route_error(r, &e);
     return m;
@@ -86,7 +101,7 @@ static struct model *find_model(struct server *s, struct httpd_request *r, struc
 
 void ops_model(struct server *s, struct httpd_request *r)
 {
-    struct model *m = find_model(s, r, str_of(r->path + strlen("/v1/models/")));
+    struct model *m = find_model(s, r, str_of(r->path + strlen("/v1/models/")), 0);
     if (!m) return;
     struct strbuf b = {0};
     add_model(m, &b);
@@ -193,7 +208,7 @@ void ops_tokenize(struct server *s, struct httpd_request *r)
         route_error(r, &e);
         return;
     }
-    struct model *m = find_model(s, r, t.model);
+    struct model *m = find_model(s, r, t.model, t.messages ? ROSE_CAN_GENERATE : 0);
     if (!m || !fits(m, t.text, r)) return;
     int32_t *ids = NULL;
     size_t count;
@@ -218,7 +233,7 @@ void ops_detokenize(struct server *s, struct httpd_request *r)
         route_error(r, &e);
         return;
     }
-    struct model *m = find_model(s, r, t.model);
+    struct model *m = find_model(s, r, t.model, 0);
     if (!m) return;
     struct strbuf text = {0}, b = {0};
     size_t n = 0;
@@ -247,7 +262,7 @@ void ops_count_tokens(struct server *s, struct httpd_request *r)
         route_error(r, &e);
         return;
     }
-    struct model *m = find_model(s, r, q.model);
+    struct model *m = find_model(s, r, q.model, ROSE_CAN_GENERATE);
     if (!m || !fits(m, q.prompts[0].text, r)) return;
     size_t count;
     enum rose_status st = rose_tokenize_chat(m->engine, q.prompts[0].text.p, q.prompts[0].text.n, NULL, 0, &count, &err);

@@ -1,6 +1,7 @@
 #include "server/pooled.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool no_memory(struct api_error *e) { return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory"); }
 
@@ -30,7 +31,26 @@ static void failed(struct texts *t, const struct api_error *e)
 
 static bool cannot(const struct model *m, const char *what, struct api_error *e)
 {
-    return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model", "model \"%s\" does not %s", m->name, what);
+    const char *hint = m->info.tasks & ROSE_CAN_GENERATE && !strcmp(what, "embed") ? ": it writes text; rose serve --task embed makes it embed instead" : "";
+    return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model", "model \"%s\" does not %s%s", m->name, what, hint);
+}
+
+/* The model that is named; else the first that does what the route is for. */
+static struct model *find_model(struct models *models, const struct pooled_request *r)
+{
+    unsigned classes = ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS, can = ROSE_CAN_EMBED;
+    struct model *m;
+    switch (r->route) {
+    case POOLED_CLASSIFY: case POOLED_TEI_PREDICT: can = classes; break;
+    case POOLED_POOLING: can = !r->task.n ? classes | ROSE_CAN_EMBED : str_ends(r->task, STR("classify")) ? classes : ROSE_CAN_EMBED; break;
+    case POOLED_TEI_EMBED_SPARSE: can = ROSE_CAN_SPARSE; break;
+    case POOLED_RERANK: case POOLED_SCORE: case POOLED_TEI_RERANK:
+        m = models_find(models, r->model, ROSE_CAN_SCORE);
+        if (!m || m->info.tasks & ROSE_CAN_SCORE) return m;
+        break; /* embeddings are compared */
+    default: break;
+    }
+    return models_find(models, r->model, can);
 }
 
 /* One list: pairs as pairs, or all texts of both sides where their embeddings are compared. */
@@ -118,6 +138,28 @@ static bool fill(const struct pooled_call *c, struct rose_request *to, struct ap
     return !e->status;
 }
 
+/* What the model does not have is no fault of the first text's. */
+static bool model_has(const struct pooled_call *c, struct api_error *e)
+{
+    const struct pooled_request *r = &c->request;
+    const struct rose_model_info *info = &c->model->info;
+    struct str name = r->prompt_name;
+    if (!(info->tasks & ROSE_CAN_EMBED)) return true;
+    bool rows = str_is(r->task, "token_embed") || str_is(r->task, "encode"); /* of tokens: as wide as the model */
+    if (r->dimensions > info->embedding_size && !rows)
+        return api_error_field(e, "dimensions", "dimensions must lie between 1 and %d, which is what %s gives", info->embedding_size, c->model->name);
+    bool there = !name.n, ids = false;
+    struct strbuf list = {.limit = 400};
+    for (int i = 0; i < info->prompts_count; i++) {
+        there |= str_is(name, info->prompts[i]);
+        strbuf_printf(&list, "%s%s", i ? ", " : "", info->prompts[i]);
+    }
+    if (!there) api_error_field(e, "prompt_name", "the model has no prompt \"%.*s\"; it has: %s", (int)ROSE_MIN(name.n, 100), name.p, list.n ? list.p : "none");
+    strbuf_free(&list);
+    for (int i = 0; name.n && i < r->first_count; i++) ids |= r->first[i].tokens != NULL;
+    return there && (!ids || api_error_field(e, "prompt_name", "prompt_name goes before texts: token ids are taken as they are"));
+}
+
 /* --- calls ------------------------------------------------------------------------------------------------------------------------------------ */
 
 static const struct json *read_body(struct httpd_request *http, struct api_error *e)
@@ -144,12 +186,12 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
     c->http = http;
     if (!pooled_read(route, body, &http->arena, &c->request, e)) return false;
     struct str name = c->request.model;
-    c->model = models_find(&s->models, name);
+    c->model = find_model(&s->models, &c->request);
     if (!c->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p);
     http->log_model = c->model->name;
     if (s->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
     rose_request_init(&rose);
-    if (!fill(c, &rose, e) || !plan(c, &rose, &task, &list, &count, &field, e)) return false;
+    if (!model_has(c, e) || !fill(c, &rose, e) || !plan(c, &rose, &task, &list, &count, &field, e)) return false;
     struct texts *t = texts_new(http, &s->models, c->model, task, list, count);
     if (!t) return no_memory(e);
     rose.task = task;
@@ -181,7 +223,7 @@ void pooled_root(struct server *s, struct httpd_request *http)
 {
     struct api_error e = {0};
     const struct json *body = read_body(http, &e);
-    const struct model *m = body ? models_find(&s->models, json_str(json_get(body, "model"), "")) : NULL;
+    const struct model *m = body ? models_find(&s->models, json_str(json_get(body, "model"), ""), ~(unsigned)ROSE_CAN_GENERATE) : NULL;
     unsigned can = m ? m->info.tasks : 0;
     enum pooled_route route = json_get(body, "query") ? POOLED_TEI_RERANK : can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;
     if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, true, &e);

@@ -9,6 +9,7 @@
 struct server_model {
     const char *name;           /* what "model" in a request says */
     struct rose_engine *engine; /* with --null-model: opened for tokenising only */
+    const char *task;           /* rose_engine_options.task, likewise; static */
     const char *path;           /* to load it again after it was unloaded; NULL: that is not possible */
     bool owned;                 /* the server closes the engine */
 };

@@ -332,7 +332,7 @@ def directories_and_paths():
 
 @case
 def what_does_not_fit():
-    fails("run", MODEL, "hi", "--ctx", str(1 << 29), says="--ctx")
+    fails("run", MODEL, "hi", "--ctx", str(1 << 29), says="use --ctx 8192, which the model was made for")
     long_prompt = "word " * 3000
     fails("run", MODEL, "--raw", "--ctx", "256", input=long_prompt.encode(), says=["256"])
     fails("run", MODEL, "hi", "--device", "tpu", status=2, says="tpu")

@@ -214,6 +214,33 @@ def what_it_cannot_do():
 
 
 @case
+def what_the_model_does_not_have_is_no_fault_of_a_line():
+    for options, says in ((["-d", "385"], ["--dimensions 385", "384 values"]), (["-d", "385", "--tokens"], ["384 values", "a token"]), (["-p", "nothing"], ["--prompt-name nothing", "it has: none"]),
+                          (["--sparse"], ["--sparse", "no lexical head"])):
+        r = fails("embed", MODEL, *options, input=b"a\nb\n", says=says)
+        assert b"line 1" not in r.err, r
+    embed("-d", "384", "-p", "", items=["a"])
+
+
+@case
+def a_batch_stops_at_a_model_that_writes_no_text():
+    with tempfile.TemporaryDirectory() as d:
+        with open(d + "/in", "w") as f:
+            f.write(json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a"}}) + "\n")
+        fails("batch", MODEL, d + "/in", d + "/out", says=["writes no text", "rose embed"])
+        assert not os.path.exists(d + "/out")
+
+
+@case
+def inspect_plans_no_cache_for_an_encoder():
+    memory = ok("inspect", MODEL, "--json").json()["memory"]
+    equal(sorted(memory), ["fits", "free_bytes", "needed_bytes", "total_bytes", "weights_bytes"])
+    equal(memory["needed_bytes"], memory["weights_bytes"])
+    text = ok("inspect", MODEL).text()
+    assert "memory: weights" in text and "cache" not in text, text
+
+
+@case
 def bench_of_an_encoder():
     b = ok("bench", MODEL, "-p", "16", "-b", "8", "-r", "1", "--json").json()
     equal(sorted(b), ["device", "load_s", "model", "one_text_s", "peak_rss_mb", "texts", "texts_s", "tok_s", "tokens"])

@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import struct
+import subprocess
 import tempfile
 import threading
 
@@ -240,6 +241,10 @@ def wrong_requests_name_the_field():
     bad("encoding_format", encoding_format="hex")
     bad("dimensions", dimensions=0)
     bad("dimensions", dimensions="x")
+    bad("dimensions", dimensions=385, input=["a", "b"])
+    bad("prompt_name", prompt_name="nothing")
+    bad("prompt_name", prompt_name="nothing", input=[101, 102])
+    bad("prompt_name", input_type="nothing", input=[[101, 102]])
     bad("messages", messages=[{"role": "user", "content": "x"}])
     bad("unheard", unheard=1)
     bad("model", 404, model="none")
@@ -270,6 +275,71 @@ def wrong_requests_name_the_field():
     refused("/pooling", {"model": MINI, "input": "a", "task": "dream"}, "task")
     status, headers, _ = server().get("/embed")
     equal((status, headers["allow"]), (405, "POST, OPTIONS"))
+
+
+@test
+def a_model_that_is_not_named_is_one_that_can():
+    text = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+    listed = {m["id"]: m["tasks"] for m in server().get("/v1/models")[2]["data"]}
+    equal(listed, {MINI: ["embed"], "ranker": ["classify", "score"], "classes": ["classify"], server_text(): ["generate"]})
+    equal(ok("/v1/chat/completions", text)["model"], server_text())
+    equal(ok("/v1/completions", {"prompt": "a", "max_tokens": 1})["model"], server_text())
+    equal(ok("/v1/messages", text)["model"], server_text())
+    check(ok("/v1/messages/count_tokens", {"messages": text["messages"]})["input_tokens"] > 2)
+    check(ok("/tokenize", {"messages": text["messages"]})["count"] > 2)
+    equal(ok("/v1/embeddings", {"input": "a"})["model"], MINI)
+    equal(ok("/v1/rerank", {"query": "a", "documents": ["b"]})["model"], "ranker")
+    equal(ok("/v1/score", {"text_1": "a", "text_2": "b"})["model"], "ranker")
+    check(ok("/predict", {"inputs": "a"}) == ok("/predict", {"inputs": "a", "model": "classes"}))
+    # a name is a name: what it cannot do is said
+    refused("/v1/chat/completions", {**text, "model": MINI}, "embeds")
+    refused("/v1/embeddings", {"input": "a", "model": server_text()}, ["does not embed", "--task embed"])
+
+
+def server_text():
+    return os.path.basename(options.model).removesuffix(".gguf")
+
+
+def bench(*arguments):
+    return subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{server().port}", "-n", "4", "-c", "2", "--json", *arguments], capture_output=True, text=True, timeout=200)
+
+
+@test
+def bench_takes_a_model_that_can_and_says_why_not():
+    for arguments, model, tokens in ((["-g", "3", "-p", "5"], server_text(), 12), (["--endpoint", "embeddings", "-p", "5"], MINI, 0), (["--endpoint", "infer", "-p", "5"], MINI, 0)):
+        r = bench(*arguments)
+        equal(r.returncode, 0, r.stderr)
+        answer = json.loads(r.stdout)
+        equal((answer["model"], answer["ok"], answer["output_tokens"]), (model, 4, tokens))
+    for arguments, words in ((["--model", MINI, "-g", "3"], "cannot generate text: it embeds"), (["--model", "nothing", "--endpoint", "embeddings"], 'status 404: there is no model "nothing"'),
+                             (["--model", "nothing", "--endpoint", "infer"], "status 404"), (["-p", "20000", "-g", "3"], "status 400: the prompt has")):
+        r = bench(*arguments)
+        equal(r.returncode, 1, str(arguments))
+        check(words in r.stderr and "no request was answered" in r.stderr, r.stderr)
+    s = Server(model=[encoders.minilm()])
+    r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{s.port}"], capture_output=True, text=True, timeout=200)
+    check(r.returncode == 1 and 'none has the task "generate"' in r.stderr, r)
+    s.stop()
+
+
+@test
+def a_text_model_embeds_when_it_is_served_for_that():
+    s = Server("--task", "embed", "--task", "auto", "--weights", "q8_0", model=[options.model, encoders.minilm()])
+    status, _, answer = s.post("/v1/embeddings", {"input": TEXTS[0], "model": server_text()})
+    equal(status, 200, answer)
+    close(answer["data"][0]["embedding"], embedded(options.model), 1e-4)
+    equal(s.post("/v1/completions", {"prompt": "a", "model": server_text()})[0], 400)
+    # other weights reach a server as they do a command
+    close(s.post("/v1/embeddings", {"input": TEXTS[0], "model": MINI})[2]["data"][0]["embedding"], embedded(encoders.minilm(), "--weights", "q8_0"))
+    check(max(abs(np.array(embedded(encoders.minilm(), "--weights", "q8_0")) - np.array(embedded(encoders.minilm())))) > 1e-4, "the same with other weights")
+    s.stop()
+    for wrong in (["--task", "sing"], ["--task", "auto", "--task", "auto"]):
+        check(subprocess.run([options.rose, "serve", options.model, "--port", "0", *wrong], capture_output=True, timeout=60).returncode in (1, 2), wrong)
+
+
+def embedded(model, *arguments):
+    r = subprocess.run([options.rose, "embed", model, *arguments], input=json.dumps(TEXTS[0]) + "\n", capture_output=True, text=True, timeout=100)
+    return json.loads(r.stdout)["embedding"]
 
 
 @test

@@ -455,6 +455,16 @@ def logs_carry_the_id_and_stay_one_line():
 
 
 @test
+def a_model_file_cannot_fake_a_log_line():
+    with tempfile.TemporaryDirectory() as d:
+        os.symlink(os.path.abspath(options.model), d + "/a\nrose: b.gguf")
+        s = Server("--log", "info", model=[d + "/a\nrose: b.gguf"])
+        equal(s.get("/v1/models")[2]["data"][0]["id"], "a\nrose: b")
+        equal(s.stop(), 0)
+        check(not [line for line in s.output().split("\n") if line.startswith("rose: b")], s.output())
+
+
+@test
 def an_idle_server_uses_no_cpu():
     s = Server.shared()
     s.wait_idle()
