@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,6 +28,8 @@ enum { PAGE = 4096, TAIL = 24, PIECE = 4 << 20, MAX_KEY = 1 << 20 };
 /* Weights up to this size are written to the end when the model closes early; room of this many times their size is asked for; and where
  * there is little to pack nothing is gained. */
 enum { SMALL = 256 << 20, ROOM = 4, LEAST = 4 << 20 };
+/* The page cache's large pages, advice that older headers do not know, and of how many ranges one look at a map tells. */
+enum { LARGE = 2 << 20, POPULATE_READ = 22, RANGES = 64 };
 
 bool packed_key(const struct weights *w, size_t bytes, struct strbuf *key)
 {
@@ -94,6 +97,62 @@ static bool is_good(int fd, struct str key, size_t bytes)
     return good;
 }
 
+/* ---- large pages ----
+ *
+ * A file is read from large pages as fast as memory, from small ones at little more than half of that (docs/facts.md), and the page cache
+ * keeps whichever it got: small ones where it was short of large ones, or where somebody read a few bytes. Such pieces are dropped from it and read
+ * anew through the map, which asks for large ones. */
+
+/* The kernel's struct pm_scan_arg and struct page_region (Linux 6.7, PAGEMAP_SCAN). */
+struct scan {
+    uint64_t size, flags, start, end, walk_end, ranges, ranges_count, max_pages, inverted, mask, any, wanted;
+};
+struct scan_range {
+    uint64_t start, end, categories;
+};
+
+/* Ranges of [from, end) that are mapped by small pages, at most RANGES; *next is where to go on. 0: none, or the kernel does not tell. */
+static int small_pages(int pagemap, uintptr_t from, uintptr_t end, struct scan_range found[RANGES], uintptr_t *next)
+{
+    enum { PRESENT = 1 << 3, HUGE = 1 << 6 };
+    struct scan s = {.size = sizeof s, .start = from, .end = end, .ranges = (uintptr_t)found, .ranges_count = RANGES,
+                     .inverted = HUGE, .mask = PRESENT | HUGE, .wanted = PRESENT | HUGE};
+    int n = ioctl(pagemap, _IOWR('f', 16, struct scan), &s);
+    *next = n > 0 ? (uintptr_t)s.walk_end : end;
+    return ROSE_MAX(n, 0);
+}
+
+/* The piece of a large page at p, which has small ones: read anew. Has it a large one now? */
+static bool read_anew(int fd, int pagemap, const char *map, char *p)
+{
+    struct scan_range found[RANGES];
+    uintptr_t next;
+    madvise(p, LARGE, MADV_DONTNEED); /* only this process's view of the file; what others map stays in the cache */
+    posix_fadvise(fd, p - map, LARGE, POSIX_FADV_DONTNEED);
+    return madvise(p, LARGE, POPULATE_READ) == 0 && !small_pages(pagemap, (uintptr_t)p, (uintptr_t)p + LARGE, found, &next);
+}
+
+/* Reads the map in, and again what came in small pages. The first piece that stays small ends it: no large pages here or none left. */
+static void make_large(int fd, char *map, size_t bytes)
+{
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE), whole = bytes / LARGE * LARGE;
+    madvise(map, bytes, MADV_HUGEPAGE);
+    if ((uintptr_t)map % LARGE || bytes > memory / 2 || madvise(map, bytes, POPULATE_READ) != 0) return;
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    struct scan_range found[RANGES];
+    uintptr_t at = (uintptr_t)map, end = at + whole;
+    for (bool good = pagemap >= 0; good && at < end;) {
+        uintptr_t next;
+        int n = small_pages(pagemap, at, end, found, &next);
+        for (int i = 0; i < n && good; i++)
+            for (uintptr_t p = ROSE_MAX(at, found[i].start / LARGE * LARGE); p < found[i].end && good; at = p += LARGE)
+                good = read_anew(fd, pagemap, map, (char *)p);
+        at = ROSE_MAX(at, next / LARGE * LARGE);
+        if (next >= end) break;
+    }
+    if (pagemap >= 0) close(pagemap);
+}
+
 const void *packed_map(const char *dir, const char *model_path, struct str key, size_t bytes)
 {
     struct strbuf folder, prefix, file;
@@ -103,11 +162,9 @@ const void *packed_map(const char *dir, const char *model_path, struct str key, 
     names_free(&folder, &prefix, &file);
     if (fd < 0) return NULL;
     void *map = is_good(fd, key, bytes) ? mmap(NULL, file_bytes(key, bytes), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    if (map != MAP_FAILED) make_large(fd, map, bytes);
     close(fd);
-    if (map == MAP_FAILED) return NULL;
-    madvise(map, bytes, MADV_HUGEPAGE); /* where the file system has large pages: as fast to stream as memory (docs/facts.md) */
-    madvise(map, bytes, MADV_WILLNEED);
-    return map;
+    return map == MAP_FAILED ? NULL : map;
 }
 
 void packed_unmap(const void *map, struct str key, size_t bytes)

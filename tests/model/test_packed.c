@@ -107,6 +107,25 @@ TEST(damaged_files_are_not_there)
     end();
 }
 
+/* The page cache holds pieces in small pages, or not at all: what is mapped is the file all the same, beside a map that is in use. */
+TEST(whatever_the_page_cache_holds)
+{
+    char path[300], byte;
+    begin();
+    keep("key\n");
+    CHECK_INT(files(path, sizeof path), 1);
+    int fd = open(path, O_RDONLY);
+    for (int step = 4096; step <= 4 << 20; step *= 4) {
+        CHECK(fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
+        for (off_t at = step / 2; at < BYTES; at += step) CHECK(pread(fd, &byte, 1, at) == 1 && (unsigned char)byte == memory[at]);
+        const void *map = packed_map(dir, "model", STR("key\n"), BYTES);
+        CHECK(map && there("model", "key\n", BYTES) && !memcmp(map, memory, BYTES));
+        packed_unmap(map, STR("key\n"), BYTES);
+    }
+    close(fd);
+    end();
+}
+
 TEST(not_worth_it_or_not_possible)
 {
     char path[300];
@@ -121,4 +140,4 @@ TEST(not_worth_it_or_not_possible)
     end();
 }
 
-TEST_MAIN(CASE(comes_back), CASE(damaged_files_are_not_there), CASE(not_worth_it_or_not_possible))
+TEST_MAIN(CASE(comes_back), CASE(damaged_files_are_not_there), CASE(whatever_the_page_cache_holds), CASE(not_worth_it_or_not_possible))
