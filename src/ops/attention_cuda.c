@@ -228,6 +228,8 @@ static enum rose_status record(struct program *program, const struct op_step *st
         program_buffer_id counters = program_counters(program, "attention counters", (size_t)plan->times * 4);
         program_use(&l, partial, PROGRAM_WRITE, offsetof(struct attention_tile_params, partial));
         program_use(&l, counters, PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
+    } else if (!strcmp(plan->kernel, "attention_wgmma")) {
+        program_use(&l, program_counters(program, "attention items", 8), PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
     }
     /* What the step's extents tell; keys and values of earlier tokens come on top. */
     memset(&l.cost, 0, sizeof l.cost);

@@ -374,7 +374,8 @@ int op_cases_attention_run(int i, const struct op_io *io)
         p.partial = io->buffer(io->context, "partial", attention_cuda_partial_bytes(&plan), NULL, false);
         p.counters = io->buffer(io->context, "counters", (size_t)plan.times * 4, zeros, false);
         free(zeros);
-    }
+    } else if (!strcmp(plan.kernel, "attention_wgmma"))
+        p.counters = io->buffer(io->context, "counters", 8, (const uint32_t[2]){0}, false);
     int wrong = !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, d.y, p.y, d.all * 2);
     if (!wrong) wrong = check(&d, c->name);

@@ -2,7 +2,7 @@
 /* Attention of long chunks of query rows over pages (prefill) on Hopper: one warpgroup loads, two compute 64 packed rows each by wgmma
  * (Shah et al. 2024, FlashAttention-3): the scores of the next tokens and the values of the last are multiplied while the softmax of
  * those between runs, and the two take turns, so that one's softmax runs under the other's products. Blocks stay and take
- * item after item (attention.cuh), the longest first; the next item's queries and keys arrive during the end of the last.
+ * item after item (attention.cuh), the longest first, from a counter; the next item's queries and keys arrive during the end of the last.
  *
  *     shared memory: Q[M], then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes], 16-byte chunks
  *     swizzled as wgmma wants them (chunk ^= row % 8)
@@ -111,7 +111,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
                        KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM);
     if (!PAGES) base = (const char *)((const bf16 *)(value ? p->v : p->k) + t->kv_head * HD) + (t->row0 + t0) * stride;
     base += row0 * stride + col * (PAGES && KV_ELEM == 1 ? 8 : 16);
-    bool inside = t0 + N <= t->to;
+    bool inside = t0 + N <= t->length; /* what lies between a row's sight and the end of the file is masked */
     UNROLL for (int i = 0; i < N / SPAN && PAGES; i++) inside = inside && pages[i] >= 0;
     UNROLL for (uint32_t s = 0; s < N / SPAN; s++)
     {
@@ -120,7 +120,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
             u32x2 x[SPAN / ROWS_A_TURN];
             UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
             {
-                bool there = inside || (t0 + (int32_t)(row0 + s * SPAN + i * ROWS_A_TURN) < t->to && pages[s] >= 0);
+                bool there = inside || (t0 + (int32_t)(row0 + s * SPAN + i * ROWS_A_TURN) < t->length && pages[s] >= 0);
                 x[i].v[0] = x[i].v[1] = 0;
                 if (there) x[i] = ld8(from + i * ROWS_A_TURN * stride);
             }
@@ -133,7 +133,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
             UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
             {
                 uint32_t row = row0 + s * SPAN + i * ROWS_A_TURN;
-                bool there = t0 + (int32_t)row < t->to && pages[s] >= 0;
+                bool there = t0 + (int32_t)row < t->length && pages[s] >= 0;
                 cp_async16_zfill(to + wg_place(row, col, KV_PIECE), there ? from + i * ROWS_A_TURN * stride : (const char *)p->q,
                                  there ? 16 : 0);
             }
@@ -143,13 +143,27 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
 
 DEVICE void wg_pages(const struct tile *t, int32_t t0, int32_t pages[N / SPAN])
 {
-    UNROLL for (int i = 0; i < N / SPAN; i++) pages[i] = PAGES ? attention_page(t->table, t0 + i * SPAN, t->to) : 0;
+    UNROLL for (int i = 0; i < N / SPAN; i++) pages[i] = PAGES ? attention_page(t->table, t0 + i * SPAN, t->length) : 0;
 }
 
 struct bars {
     mbarrier *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty; /* k, v: one a stage */
     uint32_t *tile; /* shared memory: the item whose Q is there */
+    uint32_t *item; /* shared memory, [2]: the number of the block's next item, of every other in turn */
 };
+
+/* Items are taken from a counter: where sequences differ no fixed share is fair. */
+DEVICE uint32_t wg_take(const struct attention_tile_params *p)
+{
+    return grid_dim_x() + atom_add_u32(relaxed, gpu, (uint32_t *)p->counters, 1);
+}
+DEVICE void wg_took_last(const struct attention_tile_params *p)
+{
+    uint32_t *counters = (uint32_t *)p->counters;
+    if (atom_add_u32(acq_rel, gpu, counters + 1, 1) != grid_dim_x() - 1) return;
+    st_u32(relaxed, gpu, counters, 0); /* all blocks have asked for the last time */
+    st_u32(relaxed, gpu, counters + 1, 0);
+}
 
 DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
 {
@@ -157,10 +171,12 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
     uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
     l.thread = thread_x() % 128;
     l.pending = (mbarrier *)0;
-    /* To and fro: items get shorter along the grid, and who had a long one gets a short one next. */
     for (uint32_t round = 0;; round++) {
         struct tile t;
-        bool more = wg_tile(p, round * grid_dim_x() + (round % 2 ? grid_dim_x() - 1 - block_x() : block_x()), &t);
+        if (round) barrier_sync(1, 128);
+        bool more = wg_tile(p, round ? b->item[round % 2] : block_x(), &t);
+        uint32_t next = 0;
+        if (l.thread == 0 && more) next = wg_take(p);
         mbarrier_wait(b->q_empty, q_phase ^ 1);
         if (l.thread == 0) {
             b->tile[0] = t.kv_head, b->tile[1] = t.first, b->tile[2] = (uint32_t)t.row0, b->tile[3] = (uint32_t)t.rows;
@@ -168,6 +184,7 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
         }
         if (more) wg_pages(&t, t.from, l.pages), wg_load_q(p, &t, l.thread, qs);
         wg_loaded(&l, b->q_full);
+        if (l.thread == 0) b->item[(round + 1) % 2] = next;
         q_phase ^= 1;
         if (!more || !t.blocks) {
             wg_flush(&l);
@@ -195,6 +212,7 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
         }
         wg_flush(&l);
     }
+    if (l.thread == 0) wg_took_last(p);
 }
 
 /* ---- the computing warpgroups -------------------------------------------------------------------------------------------- */
@@ -386,10 +404,11 @@ KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
     SHARED(mbarrier, bar, 2 + 4 * STAGES);
     SHARED(float, order, THREADS);
     SHARED(uint32_t, tile, 8);
+    SHARED(uint32_t, item, 2);
     struct bars b;
     unsigned char *qs = dynamic_shared(), *stages = qs + M * HD * 2;
     b.q_full = bar, b.q_empty = bar + 1, b.k_full = bar + 2, b.k_empty = b.k_full + STAGES;
-    b.tile = tile;
+    b.tile = tile, b.item = item;
     b.v_full = b.k_empty + STAGES, b.v_empty = b.v_full + STAGES;
     if (thread_x() == 0) {
         mbarrier_init(b.q_full, 128), mbarrier_init(b.q_empty, 8);

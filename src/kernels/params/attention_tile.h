@@ -21,7 +21,7 @@ struct attention_tile_params {
     const void *sinks, *alibi;  /* f32 [HEADS] */
     const void *relative;       /* f32 [HEADS, ATTENTION_RELATIVE_STRIDE]: entry reach + token - position */
     void *partial;              /* attention_split: f32 [2 * blocks, ATTENTION_PARTIAL(HD)] */
-    void *counters;             /* attention_split: u32 [blocks], zero between launches */
+    void *counters;             /* u32, zero between launches; attention_split: [blocks], attention_wgmma: [2] */
     int64_t q_stride, y_stride, k_stride, v_stride; /* elements */
     int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
     uint32_t seqs;
