@@ -42,26 +42,29 @@ static enum slot bias_of(enum slot norm)
     }
 }
 
-enum rose_status forward_norm(struct recorder *r, int layer, enum slot slot, struct op_value x, struct op_value y, bool into_residual)
+static struct op_norm norm_of(struct recorder *r, int layer, enum slot slot, struct op_value x, struct op_value y, bool into_residual)
 {
     const struct model_config *c = r->config;
     const struct model_layer *l = layer < 0 ? r->model->top : &r->model->layers[layer];
-    return op_norm(r->program,
-                   &(struct op_norm){.layer = layer, .kind = c->norm, .eps = c->norm_eps, .weight_offset = c->norm_offset, .weight = l->vector[slot],
-                                     .bias = l->vector[bias_of(slot)], .x = x, .y = y, .accumulate = into_residual, .alpha = into_residual ? c->residual_scale : 1},
-                   r->err);
+    return (struct op_norm){.layer = layer, .kind = c->norm, .eps = c->norm_eps, .weight_offset = c->norm_offset, .weight = l->vector[slot],
+                            .bias = l->vector[bias_of(slot)], .x = x, .y = y, .accumulate = into_residual, .alpha = into_residual ? c->residual_scale : 1};
+}
+enum rose_status forward_norm(struct recorder *r, int layer, enum slot slot, struct op_value x, struct op_value y, bool into_residual)
+{
+    struct op_norm norm = norm_of(r, layer, slot, x, y, into_residual);
+    return op_norm(r->program, &norm, r->err);
 }
 
-/* The input of a sublayer: normalised, or the residual stream itself. */
-static enum rose_status before(struct recorder *r, int layer, enum slot slot, struct op_value *x)
+/* The input of a sublayer: normalised, or the residual stream itself. The norm is returned for the product that takes it, NULL where
+ * there is none. */
+static const struct op_norm *before(struct recorder *r, int layer, enum slot slot, struct op_value *x, struct op_norm *norm)
 {
     const struct model_config *c = r->config;
-    if (c->norms == MODEL_NORM_POST || c->norms == MODEL_NORM_BEHIND || (layer == 0 && slot == SLOT_ATTN_NORM && c->first_norm_absent)) {
-        *x = r->h;
-        return ROSE_OK;
-    }
+    *x = r->h;
+    if (c->norms == MODEL_NORM_POST || c->norms == MODEL_NORM_BEHIND || (layer == 0 && slot == SLOT_ATTN_NORM && c->first_norm_absent)) return NULL;
     *x = r->y;
-    return forward_norm(r, layer, slot, r->h, r->y, false);
+    *norm = norm_of(r, layer, slot, r->h, r->y, false);
+    return norm;
 }
 
 /* A sublayer's last product goes straight into the residual stream, or aside to be normalised first. */
@@ -98,8 +101,9 @@ static enum rose_status attention(struct recorder *r, int i)
     int32_t nq = heads->heads * heads->head_dim, nk = heads->kv_heads * heads->head_dim, nv = heads->kv_heads * heads->value_dim;
     struct op_value x, qkv = forward_value(r, "qkv", EXTENT_ROWS, nq + nk + nv);
     struct op_value q = op_slice(qkv, 0, nq), k = op_slice(qkv, nq, nk), v = op_slice(qkv, nq + nk, nv);
-    ROSE_TRY(before(r, i, SLOT_ATTN_NORM, &x));
-    struct op_matmul m = {.name = "qkv", .layer = i, .x = x, .parts_count = 3, .deterministic = r->forward->deterministic,
+    struct op_norm norm;
+    const struct op_norm *first = before(r, i, SLOT_ATTN_NORM, &x, &norm);
+    struct op_matmul m = {.name = "qkv", .layer = i, .x = x, .norm = first, .parts_count = 3, .deterministic = r->forward->deterministic,
                           .parts = {{&l->weight[SLOT_Q], l->vector[SLOT_Q_BIAS], q}, {&l->weight[SLOT_K], l->vector[SLOT_K_BIAS], k},
                                     {&l->weight[SLOT_V], l->vector[SLOT_V_BIAS], v}}};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
@@ -127,10 +131,10 @@ static enum rose_status attention(struct recorder *r, int i)
 }
 
 static enum rose_status gated(struct recorder *r, const char *name, int i, const struct op_weight *gate, const struct op_weight *up, const float *gate_bias,
-                              const float *up_bias, struct op_value x, struct op_value *out)
+                              const float *up_bias, struct op_value x, const struct op_norm *norm, struct op_value *out)
 {
     *out = forward_value(r, name, EXTENT_ROWS, gate->n);
-    struct op_matmul m = {.name = name, .layer = i, .x = x, .parts_count = 2, .parts = {{gate, gate_bias, *out}, {up, up_bias, *out}}, .gated = true,
+    struct op_matmul m = {.name = name, .layer = i, .x = x, .norm = norm, .parts_count = 2, .parts = {{gate, gate_bias, *out}, {up, up_bias, *out}}, .gated = true,
                           .activation = r->config->activation, .deterministic = r->forward->deterministic};
     return op_matmul(r->program, &m, r->err);
 }
@@ -139,13 +143,14 @@ static enum rose_status dense_mlp(struct recorder *r, int i)
 {
     const struct model_layer *l = &r->model->layers[i];
     struct op_value x, inner, out = target(r, "mlp_out");
-    ROSE_TRY(before(r, i, SLOT_FFN_NORM, &x));
+    struct op_norm norm;
+    const struct op_norm *first = before(r, i, SLOT_FFN_NORM, &x, &norm);
     if (r->config->plain_mlp) {
         inner = forward_value(r, "up", EXTENT_ROWS, r->config->intermediate);
-        struct op_matmul m = {.name = "up", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_UP], l->vector[SLOT_UP_BIAS], inner}},
+        struct op_matmul m = {.name = "up", .layer = i, .x = x, .norm = first, .parts_count = 1, .parts = {{&l->weight[SLOT_UP], l->vector[SLOT_UP_BIAS], inner}},
                               .activation = r->config->activation, .deterministic = r->forward->deterministic};
         ROSE_TRY(op_matmul(r->program, &m, r->err));
-    } else ROSE_TRY(gated(r, "gate_up", i, &l->weight[SLOT_GATE], &l->weight[SLOT_UP], l->vector[SLOT_GATE_BIAS], l->vector[SLOT_UP_BIAS], x, &inner));
+    } else ROSE_TRY(gated(r, "gate_up", i, &l->weight[SLOT_GATE], &l->weight[SLOT_UP], l->vector[SLOT_GATE_BIAS], l->vector[SLOT_UP_BIAS], x, first, &inner));
     ROSE_TRY(project(r, "down", i, &l->weight[SLOT_DOWN], l->vector[SLOT_DOWN_BIAS], inner, out));
     return after(r, i, SLOT_POST_FFN_NORM, out);
 }
@@ -162,7 +167,7 @@ static enum rose_status shared_expert(struct recorder *r, int i, struct op_value
                               .deterministic = r->forward->deterministic};
         ROSE_TRY(op_matmul(r->program, &m, r->err));
     }
-    ROSE_TRY(gated(r, "shared_gate_up", i, &l->weight[SLOT_SHARED_GATE], &l->weight[SLOT_SHARED_UP], NULL, NULL, x, &inner));
+    ROSE_TRY(gated(r, "shared_gate_up", i, &l->weight[SLOT_SHARED_GATE], &l->weight[SLOT_SHARED_UP], NULL, NULL, x, NULL, &inner));
     if (c->shared_gate) ROSE_TRY(op_row_gate(r->program, &(struct op_row_gate){.layer = i, .gate = gate, .y = inner}, r->err));
     struct op_matmul m = {.name = "shared_down", .layer = i, .x = inner, .parts_count = 1, .parts = {{&l->weight[SLOT_SHARED_DOWN], NULL, out}},
                           .accumulate = true, .alpha = straight(r) ? c->residual_scale : 1, .deterministic = r->forward->deterministic};
@@ -177,7 +182,8 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     struct op_value x, out = target(r, "mlp_out"), logits = value_f32(r, "router", c->experts);
     size_t choices = (size_t)r->forward->step.max_rows * (size_t)c->experts_used;
     program_buffer_id ids = program_buffer(r->program, "expert_ids", choices * 4), weights = program_buffer(r->program, "expert_weights", choices * 4);
-    ROSE_TRY(before(r, i, SLOT_FFN_NORM, &x));
+    struct op_norm norm;
+    if (before(r, i, SLOT_FFN_NORM, &x, &norm)) ROSE_TRY(op_norm(r->program, &norm, r->err)); /* the experts want the rows too */
     struct op_matmul m = {.name = "router", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_ROUTER], NULL, logits}},
                           .deterministic = r->forward->deterministic};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
@@ -198,8 +204,8 @@ static enum rose_status output(struct recorder *r)
     struct op_value last = forward_value(r, "last", EXTENT_SAMPLES, c->hidden);
     struct op_value logits = {r->forward->logits, DTYPE_F32, EXTENT_SAMPLES, c->vocabulary, c->vocabulary, 0};
     ROSE_TRY(op_gather(r->program, &(struct op_gather){step->sample_rows, r->h, last}, r->err));
-    ROSE_TRY(forward_norm(r, -1, SLOT_FINAL_NORM, last, last, false));
-    struct op_matmul m = {.name = "output", .layer = -1, .x = last, .parts_count = 1, .parts = {{&r->model->output, NULL, logits}}, .alpha = c->logits_scale,
+    struct op_norm norm = norm_of(r, -1, SLOT_FINAL_NORM, last, last, false);
+    struct op_matmul m = {.name = "output", .layer = -1, .x = last, .norm = &norm, .parts_count = 1, .parts = {{&r->model->output, NULL, logits}}, .alpha = c->logits_scale,
                           .deterministic = r->forward->deterministic};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
     if (c->logits_softcap > 0)

@@ -191,6 +191,7 @@ enum rose_status op_matmul(struct program *program, const struct op_matmul *op, 
 {
     if (program->device->info.kind == DEVICE_CUDA) return matmul_cuda(program, op, err);
     ROSE_TRY(check(program, op, err));
+    if (op->norm) ROSE_TRY(op_norm(program, op->norm, err));
     struct matmul_params p = {.parts = op->parts_count,
                               .x_stride = op->x.stride,
                               .max_rows = max_rows(program, &op->x),

@@ -2,6 +2,7 @@
 #ifndef ROSE_OPS_MATMUL_H
 #define ROSE_OPS_MATMUL_H
 
+#include "ops/norm.h"
 #include "ops/op.h"
 
 /* A weight as the device wants it, made once at load. n out-features, k in-features. */
@@ -50,6 +51,9 @@ struct op_matmul {
     bool accumulate;     /* y += alpha * (...), the residual stream */
     float alpha;         /* multiplies the result (bias included); 0 means 1 */
     bool deterministic;  /* the same bits for a row whatever the number of rows */
+    /* NULL: none. Else x is what this norm makes, which nobody else reads: its y is x, and it is recorded here, as a launch or inside the
+     * product. */
+    const struct op_norm *norm;
 };
 enum rose_status op_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err);
 

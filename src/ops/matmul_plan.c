@@ -167,7 +167,8 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
     matmul_plan_epilogue(s, out);
     out->block = 384;
     out->cluster = (uint32_t)t->cluster;
-    out->shared_bytes = (uint32_t)((128 + t->bn) * 128 * t->stages + 16 * t->stages);
+    int staged = s->out_f32 || m->columns % 64 ? 0 : 128 * ROSE_MIN(m->columns, 128) * 2; /* results of bf16 on their way out */
+    out->shared_bytes = (uint32_t)((128 + t->bn) * 128 * t->stages + staged + 16 * t->stages);
     cost(s, out);
     plan_stream(out, d, 2.0);
     double us = out->ops / (d->units * 5.5e12) * 1e6;
@@ -234,14 +235,24 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
     return choice;
 }
 
+/* Shared memory of rows that a product normalises: gemv_norm.cuh draws it. Of more than 32 rows groups of blocks take 32 each. */
+static int norm_columns(const struct matmul_shape *s) { return stream_columns(ROSE_MIN(s->rows, 32)); }
+static int64_t norm_bytes(const struct matmul_shape *s)
+{
+    int n = norm_columns(s);
+    return s->norm ? ceil_div(s->k, 128) * (256 * n + 520) + 32 * n + 8 : 0;
+}
+
+static int64_t block_shared(const struct device_info *d) { return d->shared_per_block ? (int64_t)d->shared_per_block : 227 << 10; }
+
 static void stream(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
 {
     struct plan *out = &m->plan;
     int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : choose_stream(s, d);
     const struct stream *t = &streams[i];
-    int n = stream_columns(s->rows), rows = 64 * t->mg;
-    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
-    int stages = (t->budget * 1024 - 512 - got) / stage;
+    int n = s->norm ? norm_columns(s) : stream_columns(s->rows), rows = 64 * t->mg, x = (int)norm_bytes(s);
+    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + (s->norm ? 0 : n)) * 128;
+    int stages = (int)(ROSE_MIN((int64_t)t->budget * 1024, block_shared(d) - x) - 512 - got) / stage;
     m->columns = rows / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
@@ -255,16 +266,27 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     plan_int(out, "STAGES", stages);
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    plan_int(out, "NORM", s->norm);
+    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(128 * t->mg + 32);
+    out->block = (uint32_t)(128 * t->mg + 32 + 128 * s->norm);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
-    out->shared_bytes = (uint32_t)(stages * stage + got + stages * 16 + 16 + 8 * t->cluster);
+    out->shared_bytes = (uint32_t)(stages * stage + x + got + stages * 16 + 16 + 8 * t->cluster);
     out->shared_bytes = matmul_plan_alone(d, out->shared_bytes);
     cost(s, out);
     plan_stream(out, d, 0.5);
     if (t->cluster) return;
     m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(128 * t->mg) * 4;
     m->counter_bytes = (size_t)m->tiles * 4;
+}
+
+/* The rows stay in shared memory, beside a ring that still hides the memory's latency. */
+bool matmul_plan_folds(const struct matmul_shape *s, const struct device_info *d)
+{
+    enum { MOST_ROWS = 8, RING = 80 << 10 };
+    struct matmul_shape with = *s;
+    with.norm = true;
+    return stream_fits(s, d) && !s->blocks_format && s->rows <= MOST_ROWS && norm_bytes(&with) + RING <= block_shared(d);
 }
 
 /* ---- gemv_rows ---- */
@@ -353,8 +375,10 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
+    if (s->norm && (s->blocks_format || !stream_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
+        return status_set(err, ROSE_UNSUPPORTED, "a product of %lld rows over %d elements that normalises them itself", (long long)s->rows, s->k);
     if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
-    if (stream_fits(s, d) && (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits)) {
+    if (stream_fits(s, d) && (s->norm || (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits))) {
         stream(s, d, out);
         return ROSE_OK;
     }

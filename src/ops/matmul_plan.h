@@ -20,6 +20,8 @@ struct matmul_shape {
     bool rows16;        /* y's rows are 16-byte aligned */
     bool tma;           /* TMA can load x and the weights; of a gated pair the up matrix lies behind the gate */
     bool deterministic; /* a row's bits must not depend on `rows` */
+    bool norm;          /* x is normalised inside the product (RMSNorm): matmul_plan_folds says where that is possible */
+    float norm_eps, norm_offset;
     int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: bf16 */
     /* Measured choices; 0: the plan's own. */
     int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's */
@@ -42,6 +44,8 @@ struct matmul_plan {
 
 enum rose_status matmul_plan_make(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out,
                                   struct rose_error *err);
+/* Can the product normalise its rows itself, and is that expected to be faster than a launch before it? norm may be set or not. */
+bool matmul_plan_folds(const struct matmul_shape *shape, const struct device_info *device);
 /* What a tensor map covers: part -1 x with `rows` rows, else weight `part`. Returns where it begins. */
 const void *matmul_plan_box(const struct matmul_plan *plan, const struct gemm_params *params, int part, int64_t rows,
                             struct layout_tma *out);

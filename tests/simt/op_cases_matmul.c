@@ -114,6 +114,20 @@ static const struct matmul_case cases[] = {
      {.rows = 8, .parts = 2, .n = {600, 600}, .k = 1096, .gated = true, .act = OP_ACT_SILU, .tma = true, .tile = 25},
      1,
      0},
+#define NORM .tma = true, .norm = true, .norm_eps = 1e-5f
+    {"matmul 1x520x1032 stream, norm", ONE(1, 520, 1032, NORM, .tile = 22), 1, 8},
+    {"matmul 2x200x2056 stream, norm, runs, f32", ONE(2, 200, 2056, NORM, .tile = 21, .out_f32 = true), 1, 0},
+    {"matmul 3x(264+72+9)x1032 stream, norm of 1 + w, runs, bias",
+     {.rows = 3, .parts = 3, .n = {264, 72, 9}, .k = 1032, NORM, .norm_offset = 1, .bias = true, .tile = 21},
+     0.5f,
+     8},
+    {"matmul 8x600x712 stream of 128 rows, norm, SwiGLU", {.rows = 8, .parts = 2, .n = {600, 600}, .k = 712, NORM, .gated = true, .act = OP_ACT_SILU, .tile = 26}, 1, 8},
+    {"matmul 5x136x72 stream of 128 rows, norm, whole tiles", ONE(5, 136, 72, NORM, .tile = 27), 1, 0},
+    {"matmul 13x136x712 stream, norm, SwiGLU, bias",
+     {.rows = 13, .parts = 2, .n = {136, 136}, .k = 712, NORM, .gated = true, .bias = true, .act = OP_ACT_SILU, .tile = 21},
+     1,
+     0},
+    {"matmul 40x72x264 stream, norm, two groups", ONE(40, 72, 264, NORM), 1, 8},
 #define BLOCKS(format) .blocks_format = 1 + BLOCKS_##format
     {"blocks Q4_0 1x1000x288", ONE(1, 1000, 288, BLOCKS(Q4_0), .pairs = true), 1, 0},
     {"blocks Q4_0 3x72x4128, residual", ONE(3, 72, 4128, BLOCKS(Q4_0), .accumulate = true), 0.5f, 8},
@@ -149,7 +163,9 @@ double op_activate(enum op_activation a, double x)
 struct data {
     struct matmul_shape s;
     size_t x_stride, y_stride;
-    uint16_t *x;
+    uint16_t *x, *in;         /* in: what is multiplied, x or with a norm bf16(gain * x) */
+    float *gain;              /* the norm's weight */
+    double *scale;            /* of a row: 1 or the norm's */
     void *w[GEMM_PARTS];      /* as the device has them */
     float *value[GEMM_PARTS]; /* what they mean */
     size_t w_bytes[GEMM_PARTS];
@@ -161,13 +177,14 @@ struct data {
 static double dot(const struct data *d, size_t r, int part, size_t col, double *size)
 {
     double sum = 0;
-    const uint16_t *x = d->x + r * d->x_stride;
+    const uint16_t *x = d->in + r * d->x_stride;
     const float *w = d->value[part] + col * (size_t)d->s.k;
     *size = 0;
     for (int i = 0; i < d->s.k; i++) {
         double v = (double)bf16_to_f32(x[i]) * (double)w[i];
         sum += v, *size += fabs(v);
     }
+    sum *= d->scale[r], *size *= d->scale[r];
     if (d->s.bias) sum += (double)d->bias[part][col];
     return sum;
 }
@@ -224,6 +241,7 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
         p.part[i].y_stride = (int64_t)d->y_stride;
         if (i < parts) p.part[i].y = y + (size_t)i * each;
     }
+    if (s->norm) p.norm = io->buffer(io->context, "norm", (size_t)s->k * 4, d->gain, true);
     matmul_plan_params(plan, &p);
     size_t groups = plan->work_bytes ? (size_t)((s->rows + plan->group - 1) / plan->group) : 0;
     void *zero = calloc(groups + 1, plan->counter_bytes + 1);
@@ -262,6 +280,26 @@ static void make_weights(struct data *d, int i)
     free(blocks);
 }
 
+/* The norm in float64, but for the one rounding to bf16 that the product's operand has. */
+static void normalise(struct data *d)
+{
+    size_t rows = (size_t)d->s.rows, k = (size_t)d->s.k;
+    uint32_t seed = 70;
+    d->gain = malloc(k * 4), d->scale = malloc(rows * sizeof *d->scale), d->in = malloc(rows * d->x_stride * 2);
+    memcpy(d->in, d->x, rows * d->x_stride * 2);
+    for (size_t c = 0; c < k; c++) d->gain[c] = 1 - d->s.norm_offset + 0.3f * op_normal(&seed);
+    for (size_t r = 0; r < rows; r++) {
+        double squares = 0;
+        d->scale[r] = 1;
+        for (size_t c = 0; d->s.norm && c < k; c++) {
+            float x = bf16_to_f32(d->x[r * d->x_stride + c]);
+            squares += (double)x * (double)x;
+            d->in[r * d->x_stride + c] = f32_to_bf16(x * (d->s.norm_offset + d->gain[c]));
+        }
+        if (d->s.norm) d->scale[r] = 1 / sqrt(squares / (double)k + (double)d->s.norm_eps);
+    }
+}
+
 static size_t bytes_of(const struct matmul_shape *s, int i)
 {
     struct tensor t = {.dtype = s->blocks_format ? op_block_types[s->blocks_format - 1] : DTYPE_BF16, .ndim = 2, .shape = {s->n[i], s->k}};
@@ -280,7 +318,8 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     d.x_stride = (size_t)d.s.k + (size_t)(k->pad + 7) / 8 * 8, d.y_stride = (size_t)widest + (size_t)k->pad;
     size_t xs = (size_t)d.s.rows * d.x_stride, ys = (size_t)d.s.rows * d.y_stride * (size_t)(d.s.gated ? 1 : d.s.parts);
     d.x = malloc(xs * 2), d.old = malloc(ys * 4), d.got = malloc(ys * 4);
-    op_fill_bf16(d.x, xs, 1, 11);
+    op_fill_bf16(d.x, xs, d.s.norm ? 3 : 1, 11);
+    normalise(&d);
     if (d.s.out_f32) {
         uint32_t seed = 12;
         for (size_t i = 0; i < ys; i++) ((float *)d.old)[i] = op_normal(&seed);
@@ -297,7 +336,7 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     if (!wrong) wrong = check(k, &d);
     io->reset(io->context);
     for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.value[i]), free(d.bias[i]);
-    free(d.x), free(d.old), free(d.got);
+    free(d.x), free(d.old), free(d.got), free(d.in), free(d.gain), free(d.scale);
     return wrong;
 }
 

@@ -1,0 +1,147 @@
+/* RMSNorm of x inside a product of few rows (gemv_wgmma.cu, NORM): y = r * sum(w * bf16(gain * x)), r = 1 / sqrt(mean(x^2) + EPS).
+ *
+ * One number of a row is all that a norm needs of the whole row, and it may come last: it scales the finished sums. So four warps of
+ * the block write gain * x into shared memory, 128 of k at a time, and the product begins with the first piece; weights stream
+ * meanwhile. x stays there for all tiles of the block.
+ *
+ *     x:    bf16 [2 pieces][N][64], rows of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8), as TMA's swizzle has them
+ *     gain: f32 [128 pieces], OFFSET + weight
+ *     part: f32 [N][8]: sums of squares
+ *     full: [pieces], done
+ *
+ * Half a warp reads 128 of k of a row. Up to eight rows share the eight halves: one row has all of them, each with every eighth piece.
+ *
+ * Constants: N, EPS, OFFSET. */
+#ifndef ROSE_CUDA_GEMV_NORM_CUH
+#define ROSE_CUDA_GEMV_NORM_CUH
+
+#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/rose.cuh"
+#include "kernels/params/gemm.h"
+
+#define NORM_THREADS 128
+#define NORM_PIECE 128
+#define NORM_HALVES (NORM_THREADS / 16)
+#define NORM_SETS (N / 8)                         /* of eight rows */
+#define NORM_AHEAD (NORM_SETS > 4 ? 1 : 8 / NORM_SETS) /* pieces whose loads are under way */
+#define NORM_BARRIER 2
+
+struct gemv_norm {
+    unsigned char *x;
+    float *gain, *part;
+    mbarrier *full, *done;
+    uint32_t pieces, rows, share; /* rows that there are; halves' rows: 1, 2, 4 or 8 */
+};
+
+DEVICE uint32_t gemv_norm_bytes(uint32_t k)
+{
+    return ceil_div_u32(k, NORM_PIECE) * (2 * N * 128 + NORM_PIECE * 4 + 8) + N * NORM_HALVES * 4 + 8;
+}
+DEVICE struct gemv_norm gemv_norm_of(const struct gemm_params *p, uint32_t first_row, unsigned char *shared)
+{
+    struct gemv_norm n;
+    n.pieces = ceil_div_u32(p->k, NORM_PIECE);
+    n.rows = min_u32(p->rows - first_row, N);
+    n.share = n.rows > 4 ? 8 : n.rows > 2 ? 4 : n.rows;
+    n.x = shared;
+    n.gain = (float *)(shared + n.pieces * (2 * N * 128));
+    n.part = n.gain + n.pieces * NORM_PIECE;
+    n.full = (mbarrier *)(n.part + N * NORM_HALVES);
+    n.done = n.full + n.pieces;
+    return n;
+}
+
+/* Barriers, by all threads t < threads. */
+DEVICE void gemv_norm_init(const struct gemv_norm *n, uint32_t t, uint32_t threads)
+{
+    for (uint32_t i = t; i <= n->pieces; i += threads) mbarrier_init(&n->full[i], i < n->pieces ? n->rows : NORM_HALVES);
+    fence_mbarrier_init();
+}
+
+/* Rows that there are not become zeros, by the threads that multiply: before they begin. */
+DEVICE void gemv_norm_clear(const struct gemv_norm *n, uint32_t t, uint32_t threads)
+{
+    const u32x4 zero = {{0, 0, 0, 0}};
+    for (uint32_t r = n->rows; r < N; r++)
+        for (uint32_t c = t; c < n->pieces * 16; c += threads) st16(n->x + c / 8 * (N * 128) + r * 128 + c % 8 * 16, zero);
+    fence_proxy_async();
+}
+
+/* 8 of a row: their squares are added to sum, gain times them go to `to`. */
+DEVICE float gemv_norm_put(u32x4 in, const float *gain, unsigned char *to, float sum)
+{
+    u32x4 out;
+    UNROLL for (uint32_t h = 0; h < 2; h++)
+    {
+        const u32x4 g = ld16(gain + 4 * h);
+        UNROLL for (uint32_t i = 0; i < 2; i++)
+        {
+            const bf16x2 both = as_bf16x2(in.v[2 * h + i]);
+            const float lo = bf16x2_lo_f32(both), hi = bf16x2_hi_f32(both);
+            sum = fma_f32(hi, hi, fma_f32(lo, lo, sum));
+            out.v[2 * h + i] = f32_to_bf16x2(lo * f32_from_bits(g.v[2 * i]), hi * f32_from_bits(g.v[2 * i + 1])).bits;
+        }
+    }
+    st16(to, out);
+    return sum;
+}
+
+/* What the four warps do; t < NORM_THREADS. first: the piece that is wanted first. */
+DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *n, uint32_t first_row, uint32_t first, uint32_t t)
+{
+    const uint32_t half = t / 16, v = t % 16, row = half % n->share, stride = NORM_HALVES / n->share;
+    const bf16 *x = (const bf16 *)p->x + (size_t)(first_row + row) * (size_t)p->x_stride + v * 8;
+    float sum[NORM_SETS];
+    UNROLL for (uint32_t r = 0; r < NORM_SETS; r++) sum[r] = 0;
+    UNROLL_N(4) for (uint32_t i = t * 4; i < n->pieces * NORM_PIECE; i += NORM_THREADS * 4)
+    {
+        u32x4 g = {{0, 0, 0, 0}};
+        if (i < p->k) g = ld16_early((const float *)p->norm + i);
+        UNROLL for (uint32_t e = 0; e < 4; e++) g.v[e] = f32_bits(OFFSET + f32_from_bits(g.v[e]));
+        st16(n->gain + i, g);
+    }
+    barrier_sync(NORM_BARRIER, NORM_THREADS);
+    grid_dependency_wait();
+    for (uint32_t s = half / n->share; s - half / n->share < n->pieces; s += NORM_AHEAD * stride) {
+        u32x4 in[NORM_AHEAD][NORM_SETS];
+        UNROLL for (uint32_t a = 0; a < NORM_AHEAD; a++)
+        {
+            const uint32_t at = s + a * stride, piece = first + at < n->pieces ? first + at : first + at - n->pieces;
+            UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
+            {
+                UNROLL for (uint32_t e = 0; e < 4; e++) in[a][r].v[e] = 0;
+                if (at < n->pieces && row + 8 * r < n->rows && piece * NORM_PIECE + v * 8 < p->k)
+                    in[a][r] = ld16(x + (size_t)(8 * r) * (size_t)p->x_stride + piece * NORM_PIECE);
+            }
+        }
+        UNROLL for (uint32_t a = 0; a < NORM_AHEAD; a++)
+        {
+            const uint32_t at = s + a * stride, piece = first + at < n->pieces ? first + at : first + at - n->pieces;
+            UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
+                if (at < n->pieces && row + 8 * r < n->rows)
+                    sum[r] = gemv_norm_put(in[a][r], n->gain + piece * NORM_PIECE + v * 8,
+                                           n->x + (piece * 2 + v / 8) * (N * 128) + (row + 8 * r) * 128 + ((v % 8) ^ (row % 8)) * 16, sum[r]);
+            fence_proxy_async();
+            warp_sync(FULL_WARP);
+            UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
+                if (v == 0 && at < n->pieces && row + 8 * r < n->rows) mbarrier_arrive(&n->full[piece]);
+        }
+    }
+    UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
+    {
+        UNROLL for (uint32_t m = 8; m; m /= 2) sum[r] += shuffle_xor_f32(FULL_WARP, sum[r], m, 16);
+        if (v == 0 && row + 8 * r < n->rows) n->part[(row + 8 * r) * NORM_HALVES + half / n->share] = sum[r];
+    }
+    if (v == 0) mbarrier_arrive(n->done);
+}
+
+/* r of a row of the group, when its sums are wanted. */
+DEVICE float gemv_norm_scale(const struct gemm_params *p, const struct gemv_norm *n, uint32_t row)
+{
+    float sum = 0;
+    if (row >= n->rows) return 0;
+    for (uint32_t i = 0; i < NORM_HALVES / n->share; i++) sum += n->part[row * NORM_HALVES + i];
+    return rsqrt_approx(fma_f32(sum, 1.0f / (float)p->k, EPS));
+}
+
+#endif
