@@ -255,6 +255,8 @@ static struct sched_limits limits_now(const struct engine *e, int32_t n)
     }
     for (int32_t i = 0; i < n && !bound; i++) bound = decodes(&e->plan[i]) && !came_together(e->planned[i], oldest);
     limits.prefill_tokens = bound ? pace_rows(&e->pace, decoding, requests) : limits.step_tokens;
+    /* A GPU's products work in tiles of 128 and 256 rows: the whole step, decode rows included, is a multiple of them. */
+    if (e->device->info.kind == DEVICE_CUDA) limits.prefill_tokens = ROSE_MAX(limits.prefill_tokens - decoding, (limits.prefill_tokens + 1) / 2);
     return limits;
 }
 
