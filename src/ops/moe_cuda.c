@@ -1,8 +1,9 @@
 #include "ops/moe_cuda.h"
 
 #include "base/status.h"
+#include "ops/act_cuda.h"
 
-enum { ROUTE_THREADS = 512 };
+enum { ROUTE_THREADS = 512, FEW_SLICES = 8, FEW_CLUSTER = 8 };
 
 static enum rose_status check(const struct moe_cuda_shape *s, struct rose_error *err)
 {
@@ -13,6 +14,10 @@ static enum rose_status check(const struct moe_cuda_shape *s, struct rose_error 
     if (s->hidden < 8 || s->hidden % 8)
         return status_set(err, ROSE_UNSUPPORTED,
                           "moe: rows of %d columns; the CUDA kernels take multiples of 8", s->hidden);
+    if (s->out != ACT_OUT_BF16 && s->out != ACT_OUT_E4M3_128 && s->out != ACT_OUT_MXFP8)
+        return status_set(err, ROSE_UNSUPPORTED, "moe: rows dispatched as output %d; the CUDA kernels write bf16, e4m3 per 1 x 128 and mxfp8", s->out);
+    if (s->out && s->hidden % act_cuda_group(s->out))
+        return status_set(err, ROSE_UNSUPPORTED, "moe: rows of %d columns are no whole groups of %d", s->hidden, act_cuda_group(s->out));
     if (s->tokens < 1 || s->pad < 0)
         return status_set(err, ROSE_INVALID, "moe: %d tokens, padding %d", s->tokens, s->pad);
     if (s->groups > 1 && (s->groups > 32 || s->experts % s->groups || s->top_groups < 1 ||
@@ -27,6 +32,16 @@ int64_t moe_cuda_rows(const struct moe_cuda_shape *s)
 {
     int64_t picks = (int64_t)s->tokens * s->top_k;
     return picks + ROSE_MIN(picks, (int64_t)s->experts) * (ROSE_MAX(s->pad, 1) - 1);
+}
+
+int32_t moe_cuda_row_scales(const struct moe_cuda_shape *s)
+{
+    return s->out ? s->hidden / act_cuda_group(s->out) : 0;
+}
+
+double moe_cuda_row_bytes(const struct moe_cuda_shape *s)
+{
+    return s->out ? act_cuda_row_bytes(s->out, s->hidden) : 2.0 * s->hidden;
 }
 
 static void router_constants(struct plan *p, const struct moe_cuda_shape *s)
@@ -56,6 +71,31 @@ static double route_us(const struct moe_cuda_shape *s)
     return 0.7 + 0.045 * s->top_k;
 }
 
+/* Tokens that share the routing of a launch by a cluster; false where the shape or the device has no such form. */
+static bool plan_cluster(const struct moe_cuda_shape *s, const struct device_info *d, struct moe_cuda_dispatch *out)
+{
+    struct plan *p = &out->launch[0];
+    bool groups = s->groups > 1 && s->top_groups < s->groups, one = s->tokens == 1;
+    int most = one ? 1 : MOE_CUDA_EVERY_TOKENS, cols = (s->experts + 31) / 32 * 32, teams = one ? 1 : ROSE_MAX(1, 512 / cols), pad = ROSE_MAX(s->pad, 1);
+    if (plan_arch(d) < 900 || s->tokens > most || cols > 512 || (groups && s->experts != s->groups * 32) || (pad > 1 && pad < most)) return false;
+    out->form = MOE_CUDA_FEW;
+    out->slices = FEW_SLICES;
+    out->launches = 1;
+    *p = (struct plan){.kernel = "moe_dispatch_few", .rows = s->tokens, .times = out->slices, .per = 1};
+    router_constants(p, s);
+    plan_int(p, "HIDDEN", s->hidden);
+    plan_int(p, "THREADS", teams * cols);
+    plan_int(p, "OUT", s->out);
+    plan_int(p, "MAX_TOKENS", most);
+    plan_int(p, "CLUSTER", one ? 1 : FEW_CLUSTER);
+    p->block = (uint32_t)(teams * cols);
+    p->cluster = one ? 0 : FEW_CLUSTER;
+    p->bytes = out->bytes;
+    /* The logits; a comparison of each key with each, 32 keys at a time; places; the cluster meets. */
+    plan_stream(p, d, 0.8 + 0.1 * cols / 128 + (one ? 0 : 0.5));
+    return true;
+}
+
 static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d,
                      struct moe_cuda_dispatch *out)
 {
@@ -63,6 +103,7 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
     bool every = s->tokens <= MOE_CUDA_EVERY_TOKENS;
     int vectors = s->hidden / 8, threads = every ? 512 : 256;
     int most = ROSE_MAX(1, every ? vectors / 128 : (vectors + threads - 1) / threads);
+    if (s->out) most = ROSE_MAX(1, ROSE_MIN(most, s->hidden / act_cuda_group(s->out)));
     out->form = every ? MOE_CUDA_EVERY : MOE_CUDA_BARRIER;
     /* Every block of the barrier form must be resident: at most two an SM, which its registers allow. */
     out->slices = ROSE_MAX(1, ROSE_MIN(most, d->units * (every ? 1 : 2) / s->tokens));
@@ -72,6 +113,7 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
     plan_int(p, "HIDDEN", s->hidden);
     plan_int(p, "THREADS", threads);
     plan_int(p, "EVERY", every);
+    plan_int(p, "OUT", s->out);
     plan_int(p, "MAX_TOKENS", every ? MOE_CUDA_EVERY_TOKENS : MOE_CUDA_BARRIER_TOKENS);
     p->block = (uint32_t)threads;
     p->cooperative = !every;
@@ -105,9 +147,10 @@ static void plan_many(const struct moe_cuda_shape *s, const struct device_info *
     plan_int(copy, "TOP_K", s->top_k);
     plan_int(copy, "HIDDEN", s->hidden);
     plan_int(copy, "THREADS", threads);
+    plan_int(copy, "OUT", s->out);
     plan_int(copy, "BLOCK_TOKENS", out->block_tokens);
     copy->block = (uint32_t)threads;
-    copy->bytes = (double)s->tokens * (2.0 * s->hidden * (1 + s->top_k) + 16.0 * s->top_k);
+    copy->bytes = (double)s->tokens * (2.0 * s->hidden + s->top_k * (moe_cuda_row_bytes(s) + 16.0));
     plan_stream(copy, d, 1.0);
 }
 
@@ -116,13 +159,13 @@ enum rose_status moe_cuda_plan_dispatch(const struct moe_cuda_shape *s, const st
 {
     ROSE_TRY(check(s, err));
     *out = (struct moe_cuda_dispatch){0};
-    out->bytes = (double)s->tokens * (4.0 * s->experts + 2.0 * s->hidden * (1 + s->top_k) + 12.0 * s->top_k) +
+    out->bytes = (double)s->tokens * (4.0 * s->experts + 2.0 * s->hidden + s->top_k * (moe_cuda_row_bytes(s) + 12.0)) +
                  8.0 * s->experts;
-    if (s->tokens <= MOE_CUDA_BARRIER_TOKENS && s->tokens <= 2 * d->units &&
-        (s->tokens <= MOE_CUDA_EVERY_TOKENS || d->cooperative) && s->top_k <= 16)
-        plan_few(s, d, out);
-    else
-        plan_many(s, d, out);
+    bool cluster = s->few > 0 && plan_cluster(s, d, out);
+    bool few = s->tokens <= MOE_CUDA_BARRIER_TOKENS && s->tokens <= 2 * d->units &&
+               (s->tokens <= MOE_CUDA_EVERY_TOKENS || d->cooperative) && s->top_k <= 16;
+    if (!cluster && few) plan_few(s, d, out);
+    if (!cluster && !few) plan_many(s, d, out);
     for (int i = 0; i < out->launches; i++) {
         out->predicted_us += out->launch[i].predicted_us;
         out->limit_us += out->launch[i].limit_us;

@@ -3,6 +3,8 @@
  * architecture. */
 #include "../gpu/moe_reference.h"
 #include "kernels/params/grid_barrier.h"
+#include "op_cases_internal.h"
+#include "ops/act_cuda.h"
 #include "simt.h"
 #include "test.h"
 
@@ -29,6 +31,7 @@ static struct simt_report launch(const struct plan *p, const struct device_info 
     return simt_launch(&(struct simt_launch){.kernel = simt_kernel(file, p->kernel, defines),
                                              .grid = {plan_grid(p, p->rows)},
                                              .block = {p->block},
+                                             .cluster = p->cluster,
                                              .cooperative = p->cooperative,
                                              .seed = seed},
                        params);
@@ -37,6 +40,21 @@ static struct simt_report launch(const struct plan *p, const struct device_info 
 static void *written(const char *name, size_t bytes, const void *from)
 {
     return simt_buffer(name, bytes, from);
+}
+
+/* Quantised rows of the buffer: wrong places. */
+static int check_quantised(const struct moe_cuda_shape *s, const uint16_t *x, int64_t x_stride, const int32_t *position, const void *rows, const void *scales)
+{
+    double *v = malloc((size_t)s->hidden * sizeof *v);
+    int wrong = 0;
+    for (int i = 0; i < s->tokens * s->top_k; i++) {
+        if (position[i] < 0) continue;
+        size_t row = (size_t)position[i];
+        for (int c = 0; c < s->hidden; c++) v[c] = (double)moe_f32(x[i / s->top_k * x_stride + c]);
+        wrong += op_check_quantised("dispatch", s->out, false, s->hidden, row, v, 0, (const char *)rows + row * (size_t)s->hidden, scales);
+    }
+    free(v);
+    return wrong;
 }
 
 static void run(const struct moe_cuda_shape *s, const struct device_info *d, enum moe_cuda_form form,
@@ -67,7 +85,9 @@ static void run(const struct moe_cuda_shape *s, const struct device_info *d, enu
         .position = written("position", t * k * 4, NULL),
         .counts = written("counts", n * 4, NULL),
         .offsets = written("offsets", (n + 1) * 4, NULL),
-        .rows = written("rows", places * h * 2, NULL),
+        .rows = written("rows", places * (size_t)(moe_cuda_row_bytes(s) + 0.5), NULL),
+        .scales = s->out ? written("scales", places * (size_t)moe_cuda_row_scales(s) * 4, NULL) : NULL,
+        .scale_stride = moe_cuda_row_scales(s),
         .block_base = plan.block_tokens
                           ? written("block_base", plan_grid(&plan.launch[0], s->tokens) * n * 4, NULL)
                           : NULL,
@@ -83,7 +103,9 @@ static void run(const struct moe_cuda_shape *s, const struct device_info *d, enu
     if (!test_failures_) {
         CHECK_INT(moe_check_route(s, logits, (int64_t)stride, bias, p.ids, p.weights), 0);
         CHECK_INT(moe_check_places(s, p.ids, p.counts, p.offsets, p.position), 0);
-        CHECK_INT(moe_check_rows(s, x, (int64_t)x_stride, p.position, p.rows), 0);
+        CHECK_INT(s->out ? check_quantised(s, x, (int64_t)x_stride, p.position, p.rows, p.scales)
+                         : moe_check_rows(s, x, (int64_t)x_stride, p.position, p.rows),
+                  0);
         CHECK(simt_written(p.ids, NULL) && simt_written(p.weights, NULL));
         struct moe_combine_params c = {.rows = written("results", places * h * 2, results),
                                        .position = p.position,
@@ -111,6 +133,58 @@ TEST(every)
     d = device_of("sm_120a", 4);
     s.hidden = 2056;
     run(&s, &d, MOE_CUDA_EVERY, 2);
+}
+
+/* At most sixteen: the blocks of a cluster share the routing; one token: every block. */
+TEST(few)
+{
+    struct device_info d = device_of("sm_90a", 40);
+    struct moe_cuda_shape s = {.tokens = 1, .experts = 40, .top_k = 3, .hidden = 264, .pad = 8, .normalize = true, .few = 1};
+    run(&s, &d, MOE_CUDA_FEW, 1);
+    s.tokens = 11, s.pad = 1;
+    run(&s, &d, MOE_CUDA_FEW, 2);
+    s.score = OP_MOE_SOFTMAX_AFTER, s.pad = 16, s.hidden = 2056;
+    d = device_of("sm_120a", 40);
+    run(&s, &d, MOE_CUDA_FEW, 3);
+    d = device_of("sm_100a", 40);
+    s = (struct moe_cuda_shape){.tokens = 5,
+                                .experts = 256,
+                                .top_k = 8,
+                                .hidden = 1000,
+                                .pad = 16,
+                                .score = OP_MOE_SIGMOID,
+                                .bias = true,
+                                .normalize = true,
+                                .scale = 2.5f,
+                                .groups = 8,
+                                .top_groups = 4,
+                                .few = 1};
+    run(&s, &d, MOE_CUDA_FEW, 4);
+    s.bias = false, s.tokens = 1, s.pad = 1;
+    run(&s, &d, MOE_CUDA_FEW, 5);
+    s.experts = 500, s.groups = 0, s.tokens = 3, s.hidden = 16; /* a team a block, fewer vectors than slices */
+    run(&s, &d, MOE_CUDA_FEW, 6);
+    d = device_of("sm_89", 40); /* no clusters: the other form */
+    run(&s, &d, MOE_CUDA_EVERY, 7);
+}
+
+/* Rows quantised on their way, by each form. */
+TEST(quantised)
+{
+    struct device_info d = device_of("sm_90a", 20);
+    struct moe_cuda_shape s = {.tokens = 3, .experts = 24, .top_k = 3, .hidden = 384, .pad = 16, .out = ACT_OUT_E4M3_128};
+    run(&s, &d, MOE_CUDA_EVERY, 1);
+    s.few = 1;
+    run(&s, &d, MOE_CUDA_FEW, 2);
+    s.tokens = 18, s.hidden = 128 * 9;
+    run(&s, &d, MOE_CUDA_BARRIER, 3);
+    s.out = ACT_OUT_MXFP8, s.hidden = 32 * 21, s.tokens = 41;
+    run(&s, &d, MOE_CUDA_TWO, 4);
+    s.tokens = 7, s.pad = 1;
+    run(&s, &d, MOE_CUDA_FEW, 5);
+    s.few = 0;
+    d = device_of("sm_80", 20);
+    run(&s, &d, MOE_CUDA_EVERY, 6);
 }
 
 /* Sigmoid, bias, groups, scale, as DeepSeek V3: a grid barrier. */
@@ -337,5 +411,5 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(equals), CASE(two_best_in_a_lane),
+TEST_MAIN(CASE(every), CASE(few), CASE(quantised), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(equals), CASE(two_best_in_a_lane),
           CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))

@@ -1,10 +1,8 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
 /* Many tokens, second launch: a block a token reads the row once and writes it to its TOP_K places.
- * Constants: EXPERTS, TOP_K, HIDDEN, THREADS, BLOCK_TOKENS (tokens of a block of moe_route). */
-#include "kernels/cuda/common/rose.cuh"
-#include "kernels/params/moe.h"
+ * Constants: EXPERTS, TOP_K, HIDDEN, THREADS, OUT, BLOCK_TOKENS (tokens of a block of moe_route). */
+#include "kernels/cuda/moe_rows.cuh"
 
-#define VECTORS (HIDDEN / 8)
 #define EACH ((VECTORS + THREADS - 1) / THREADS)
 #define DEEP (EACH < 4 ? EACH : 4) /* vectors a thread has in flight */
 
@@ -16,10 +14,11 @@ KERNEL(moe_copy, struct moe_dispatch_params, p, THREADS, 1)
     grid_dependency_launch();
     if (t >= (uint32_t)p.tokens) return;
     const bf16 *x = (const bf16 *)p.x + (uint64_t)t * p.x_stride;
-    u32x4 v[DEEP];
+    vec v[DEEP];
     UNROLL for (uint32_t i = 0; i < DEEP; i++)
     {
         uint32_t at = i * THREADS + thread_x();
+        v[i] = vec_zero();
         if (at < VECTORS) v[i] = ld16_nc(x + at * 8);
     }
     if (thread_x() < TOP_K) {
@@ -32,20 +31,27 @@ KERNEL(moe_copy, struct moe_dispatch_params, p, THREADS, 1)
         ((int32_t *)p.position)[i] = at;
     }
     block_sync();
-    bf16 *rows = (bf16 *)p.rows;
     for (uint32_t from = 0; from < VECTORS; from += DEEP * THREADS) {
         if (from > 0) UNROLL for (uint32_t i = 0; i < DEEP; i++)
             {
                 uint32_t at = from + i * THREADS + thread_x();
                 if (at < VECTORS) v[i] = ld16_nc(x + at * 8);
             }
-        UNROLL for (uint32_t j = 0; j < TOP_K; j++)
+        if (OUT != ACT_OUT_BF16) {
+            UNROLL for (uint32_t i = 0; i < DEEP; i++)
+            {
+                uint32_t at = from + i * THREADS + thread_x();
+                moe_put(&p, v[i], at, at < VECTORS, place, 0, 1);
+            }
+            continue;
+        }
+        UNROLL for (uint32_t j = 0; j < TOP_K; j++) /* a place after the other: whole rows */
         {
             int32_t row = place[j];
             UNROLL for (uint32_t i = 0; i < DEEP; i++)
             {
                 uint32_t at = from + i * THREADS + thread_x();
-                if (row >= 0 && at < VECTORS) st16(rows + (uint64_t)(uint32_t)row * HIDDEN + at * 8, v[i]);
+                if (row >= 0 && at < VECTORS) st16((bf16 *)p.rows + (uint64_t)(uint32_t)row * HIDDEN + at * 8, v[i]);
             }
         }
     }

@@ -7,12 +7,11 @@
  *     copy     unit of work: one slice of one token's row, read once and written TOP_K times; a pick's rank
  * is the number of earlier tokens with the same id
  *
- * Constants: those of moe_router.cuh, HIDDEN (a multiple of 8), PAD, THREADS, EVERY, MAX_TOKENS. */
+ * Constants: those of moe_router.cuh, HIDDEN (a multiple of 8), PAD, THREADS, EVERY, MAX_TOKENS, OUT. */
 #include "kernels/cuda/moe_router.cuh"
-#include "kernels/params/moe.h"
+#include "kernels/cuda/moe_rows.cuh"
 
 #define WARPS (THREADS / WARP)
-#define VECTORS (HIDDEN / 8)
 
 KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
 {
@@ -26,8 +25,8 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
     grid_dependency_launch();
 
     /* The first vector to copy is on its way while the block routes. */
-    u32x4 first = {{0, 0, 0, 0}};
-    uint32_t first_at = unit % slices * VECTORS / slices + thread_x();
+    vec first = vec_zero();
+    uint32_t first_at = moe_slice(unit % slices, slices) + thread_x();
     if (unit < units && first_at < VECTORS)
         first = ld16((const bf16 *)p.x + (uint64_t)(unit / slices) * p.x_stride + first_at * 8);
     for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) count[e] = 0;
@@ -76,15 +75,11 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
             }
         }
         block_sync();
-        uint32_t end = (slice + 1) * VECTORS / slices;
-        for (uint32_t v = slice * VECTORS / slices + thread_x(); v < end; v += THREADS) {
-            u32x4 x = first;
-            if (unit != block_x() || v != first_at)
-                x = ld16((const bf16 *)p.x + (uint64_t)t * p.x_stride + v * 8);
-            UNROLL for (uint32_t j = 0; j < TOP_K; j++)
-            {
-                if (place[j] >= 0) st16((bf16 *)p.rows + (uint64_t)(uint32_t)place[j] * HIDDEN + v * 8, x);
-            }
+        const uint32_t end = moe_slice(slice + 1, slices);
+        for (uint32_t v = moe_slice(slice, slices) + thread_x(); v - lane < end; v += THREADS) {
+            vec x = first;
+            if ((unit != block_x() || v != first_at) && v < end) x = ld16((const bf16 *)p.x + (uint64_t)t * p.x_stride + v * 8);
+            moe_put(&p, x, v, v < end, place, 0, 1);
         }
         block_sync();
     }

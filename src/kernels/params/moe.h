@@ -5,7 +5,7 @@
 
 #include "kernels/params/types.h"
 
-/* moe_dispatch, moe_route, moe_copy. The place of a pick (token, choice) is offsets[expert] + its rank among
+/* moe_dispatch, moe_dispatch_few, moe_route, moe_copy. The place of a pick (token, choice) is offsets[expert] + its rank among
  * that expert's tokens, in the tokens' order: the same on every run. */
 struct moe_dispatch_params {
     const void *logits; /* f32 [T, EXPERTS] */
@@ -16,10 +16,12 @@ struct moe_dispatch_params {
     void *position; /* i32 [T, TOP_K], row of `rows`; -1 for an id of -1 (moe_route: the rank in its block) */
     void *counts;   /* i32 [EXPERTS] */
     void *offsets;  /* i32 [EXPERTS + 1], multiples of PAD */
-    void *rows;     /* bf16 [T * TOP_K + EXPERTS * (PAD - 1), HIDDEN]; rows that only pad are not written */
+    void *rows;     /* OUT [T * TOP_K + EXPERTS * (PAD - 1), HIDDEN]; rows that only pad are not written */
+    void *scales;   /* of quantised rows: a scale per group of a row, as act_rows.h has them; unused when OUT is bf16 */
     void *block_base; /* moe_route, moe_copy: i32 [blocks, EXPERTS] */
     void *barrier;    /* u32 [2], zero before the first launch; no two grids at the same time */
     int64_t logits_stride, x_stride; /* elements; x_stride a multiple of 8 */
+    int64_t scale_stride;            /* scales of a row */
     int32_t tokens, slices;          /* moe_dispatch: slices of a row, each its own unit of work */
 };
 
