@@ -4,7 +4,7 @@
     python bench/peers/run_embed.py MODEL_DIR ROSE [--peers st-bf16,st-fp32,onnx] [--rounds 3]
 
 Texts are random words of the model's own vocabulary: 512 of 16 tokens, 256 of 128, 64 of 256, and 256 of 8 to 256 shuffled and sorted. Peers and Rose take
-turns; the best of the rounds counts. Prints a table and writes nothing else.
+turns; the best of the rounds counts. Prints a table after every round, of the rounds so far, and writes nothing else.
 """
 import argparse, json, os, random, subprocess, sys, tempfile, time
 
@@ -101,7 +101,7 @@ def main():
             runners[p] = Onnx(o.model, folder) if p == "onnx" else SentenceTransformers(o.model, "bfloat16" if p == "st-bf16" else "float32")
             runners[p].run(sets["512 x 16"][:64])
         forms = {f.split(":")[0]: Rose(o.rose, o.model, folder, f.split(":")[1].split()) for f in o.forms.split(",") if f}
-        for _ in range(o.rounds):
+        for i in range(o.rounds):
             for name, lines in sets.items():
                 for p, r in runners.items():
                     begin = time.perf_counter()
@@ -109,10 +109,9 @@ def main():
                     best[p, name] = max(best.get((p, name), 0), len(lines) / (time.perf_counter() - begin))
                 for p, r in forms.items():
                     best[p, name] = max(best.get((p, name), 0), r.rate(name, lines))
-    rows = list(runners) + list(forms)
-    print("texts/s".ljust(12) + "".join(n.rjust(12) for n in sets))
-    for p in rows:
-        print(p.ljust(12) + "".join(f"{best[p, n]:12.1f}" for n in sets))
+            print(f"texts/s {i + 1}/{o.rounds}".ljust(14) + "".join(n.rjust(12) for n in sets))
+            for p in list(runners) + list(forms):
+                print(p.ljust(14) + "".join(f"{best[p, n]:12.1f}" for n in sets), flush=True)
 
 
 if __name__ == "__main__":
