@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "server/beside.h"
 
 /* The table of models that the handles belong to; there is one server a process. */
 static struct models *owner;
@@ -13,6 +14,11 @@ static struct models *owner;
 
 static void close_all(struct generation *g, bool cancel)
 {
+    if (g->beside) {
+        beside_drop(g->beside);
+        g->beside = NULL;
+        g->parts[g->submitted].handle = 0; /* the job's now */
+    }
     for (int i = 0; i < g->parts_count; i++) {
         if (cancel && g->parts[i].handle && !g->parts[i].ended) model_cancel(g->model, g->parts[i].id);
         models_release(owner, g->parts[i].handle);
@@ -338,11 +344,14 @@ static bool fits(const struct generation *g, struct api_error *e)
                                            "the request has %zu bytes of text; at most %zu are taken, with a context of %d tokens", bytes, limit, g->model->info.context);
 }
 
+static void submitted(void *user, int part, const struct beside_result *result);
+
+/* All parts from g->submitted on; a long one goes beside the loop, and the others follow when it has arrived. */
 static bool submit(struct generation *g, struct api_error *e)
 {
     struct rose_error err = {0};
     enum reasoning_state first = g->choices[0].split.state;
-    for (int i = 0; i < g->parts_count; i++) {
+    for (int i; (i = g->submitted) < g->parts_count; g->submitted++) {
         struct rose_request r = g->request->rose;
         if (first == REASONING_BEGIN || first == REASONING_THINK) {
             r.thought_tokens = g->request->thinking_budget;
@@ -357,6 +366,7 @@ static bool submit(struct generation *g, struct api_error *e)
         r.tokens_count = p->count;
         r.user = g->parts[i].handle = models_handle(owner, g->model, &g->sink, i);
         if (!r.user) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+        if (r.prompt_bytes >= BESIDE_BYTES && (g->beside = beside_submit(owner, g->model, &r, submitted, g, i)) != NULL) return true;
         enum rose_status s = model_submit(g->model, &r, &g->parts[i].id, &err);
         if (s == ROSE_OK) continue;
         models_release(owner, g->parts[i].handle);
@@ -364,6 +374,23 @@ static bool submit(struct generation *g, struct api_error *e)
         return api_error_rose(e, s, &err);
     }
     return true;
+}
+
+static void submitted(void *user, int part, const struct beside_result *result)
+{
+    struct generation *g = user;
+    struct api_error e = {0};
+    g->beside = NULL;
+    g->submitted++;
+    if (result->status == ROSE_OK) {
+        g->parts[part].id = result->id;
+        if (submit(g, &e)) return;
+    } else {
+        models_release(owner, g->parts[part].handle);
+        g->parts[part].handle = 0;
+        api_error_rose(&e, result->status, result->err);
+    }
+    fail(g, &e);
 }
 
 static bool read_request(struct httpd_request *http, enum api_kind kind, struct api_request *r, struct api_error *e)

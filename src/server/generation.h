@@ -63,6 +63,8 @@ struct generation {
     struct part *parts;     /* [parts_count], one a prompt */
     struct choice *choices; /* [choices_count], choice i of part p is p * n + i */
     int parts_count, parts_open, choices_count;
+    int submitted;              /* parts that the engine has, or has refused */
+    struct beside_job *beside;  /* part `submitted`, on its way to the engine; NULL */
     bool began;
     void *user;
     struct str head; /* what every chunk begins with; in the request's arena */

@@ -183,6 +183,12 @@ void models_release(struct models *m, uint64_t handle)
     if (!model->open && model->state == MODEL_UNLOADING) loader_wake(m);
 }
 
+void models_redirect(struct models *m, uint64_t handle, struct event_sink *sink)
+{
+    struct slot *s = find_slot(m, handle);
+    if (s) s->sink = sink;
+}
+
 enum rose_status model_submit(struct model *m, const struct rose_request *r, uint64_t *id, struct rose_error *err)
 {
     return m->null ? null_model_submit(m->null, r, id, err) : rose_submit(m->engine, r, id, err);

@@ -50,6 +50,7 @@ struct model {
 };
 
 struct loader;
+struct beside;
 struct models {
     struct model *models; /* [MODELS_MAX]: they stay where they are */
     int count;
@@ -60,6 +61,7 @@ struct models {
     const struct server_options *options;
     int epoll_fd;          /* watches their events; -1: nobody does */
     struct loader *loader; /* loader.c */
+    struct beside *beside; /* beside.c; NULL: everything is tokenised where it is submitted */
 };
 
 enum rose_status models_open(struct models *m, const struct server_options *options, const struct server_model *list, int count, struct rose_error *err);
@@ -84,11 +86,12 @@ const char *model_state_name(enum model_state state);
 /* Events of requests that carry the handle go to the sink. 0: out of memory. */
 uint64_t models_handle(struct models *m, struct model *model, struct event_sink *sink, int part);
 void models_release(struct models *m, uint64_t handle);
+/* From now on its events go there. */
+void models_redirect(struct models *m, uint64_t handle, struct event_sink *sink);
 
 enum rose_status model_submit(struct model *m, const struct rose_request *request, uint64_t *id, struct rose_error *err);
 void model_cancel(struct model *m, uint64_t id);
-/* Bytes of text a request may have. Tokenising happens between two events of all clients: a text that no context could hold (one endless word is
- * the slowest) must not keep them waiting. 16 bytes a token is far above any text's average; short contexts get a mebibyte all the same. */
+/* Bytes of text a request may have: what no context could hold is not tokenised (one endless word is the slowest). 16 bytes a token is far above any text's average; short contexts get a mebibyte all the same. */
 size_t model_text_limit(const struct model *m);
 int model_event_fd(struct model *m);
 void model_stats(const struct model *m, struct rose_stats *out);

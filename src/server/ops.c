@@ -1,4 +1,5 @@
 /* Routes that answer at once: health, version, models, tokens, the engine's state. */
+#include "server/beside.h"
 #include "server/internal.h"
 
 #include <stdlib.h>
@@ -168,19 +169,6 @@ static bool fits(const struct model *m, struct str text, struct httpd_request *r
     return false;
 }
 
-/* All ids of a text or a chat; free *ids. */
-static enum rose_status tokenize(const struct model *m, struct str text, bool chat, int flags, int32_t **ids, size_t *count, struct rose_error *err)
-{
-    size_t room = text.n / 2 + 64;
-    for (*ids = NULL;; room = *count) {
-        free(*ids);
-        *ids = malloc(room * sizeof **ids);
-        if (!*ids) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-        enum rose_status s = chat ? rose_tokenize_chat(m->engine, text.p, text.n, *ids, room, count, err) : rose_tokenize(m->engine, text.p, text.n, flags, *ids, room, count, err);
-        if (s != ROSE_OK || *count <= room) return s;
-    }
-}
-
 static void add_tokens(const struct model *m, const struct api_tokens *t, const int32_t *ids, size_t n, struct strbuf *b)
 {
     strbuf_printf(b, "{\"count\":%zu,\"max_model_len\":%d,\"tokens\":[", n, m->info.context);
@@ -197,30 +185,87 @@ static void add_tokens(const struct model *m, const struct api_tokens *t, const 
     strbuf_addc(b, '}');
 }
 
+/* A text or chat to be tokenised: here when it is short, else beside the loop. In the request's arena. */
+struct counting {
+    struct httpd_request *http;
+    struct model *model;
+    struct api_tokens tokens;
+    bool ids; /* else their number alone */
+    struct beside_job *job;
+};
+
+static void counted(void *user, int part, const struct beside_result *result)
+{
+    struct counting *c = user;
+    struct strbuf b = {0};
+    struct api_error e = {0};
+    (void)part;
+    c->job = NULL;
+    c->http->on_gone = NULL;
+    if (result->status == ROSE_OK) {
+        if (c->ids) add_tokens(c->model, &c->tokens, result->tokens, result->count, &b);
+        else strbuf_printf(&b, "{\"input_tokens\":%zu}", result->count);
+        reply_json(c->http, 200, &b);
+        return;
+    }
+    api_error_rose(&e, result->status, result->err);
+    route_error(c->http, &e);
+}
+
+static void counting_gone(struct httpd_request *r)
+{
+    struct counting *c = r->owner;
+    beside_drop(c->job);
+}
+
+static void count_tokens(struct server *s, struct counting *c)
+{
+    const struct api_tokens *t = &c->tokens;
+    struct str text = t->text;
+    bool chat = t->messages != NULL;
+    int flags = t->add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL;
+    if (!fits(c->model, text, c->http)) return;
+    c->http->owner = c;
+    if (text.n >= BESIDE_BYTES && (c->job = beside_tokenize(&s->models, c->model, text, chat, flags, c->ids, counted, c)) != NULL) {
+        c->http->on_gone = counting_gone;
+        return;
+    }
+    struct rose_error err = {0};
+    size_t count = 0, room = c->ids ? text.n + 64 : 0; /* no token is shorter than a byte, but for a few special ones */
+    int32_t *ids = NULL;
+    enum rose_status st;
+    do {
+        free(ids);
+        room = ROSE_MAX(room, count);
+        ids = malloc(room * sizeof *ids + 1);
+        if (!ids) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
+        else st = chat ? rose_tokenize_chat(c->model->engine, text.p, text.n, ids, room, &count, &err) : rose_tokenize(c->model->engine, text.p, text.n, flags, ids, room, &count, &err);
+    } while (st == ROSE_OK && c->ids && count > room);
+    counted(c, 0, &(struct beside_result){.status = st, .err = &err, .tokens = ids, .count = count});
+    free(ids);
+}
+
+static struct counting *new_counting(struct httpd_request *r, bool ids)
+{
+    struct counting *c = ARENA_NEW(&r->arena, struct counting);
+    struct api_error e = {0};
+    if (c) *c = (struct counting){.http = r, .ids = ids};
+    else if (!api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory")) route_error(r, &e);
+    return c;
+}
+
 void ops_tokenize(struct server *s, struct httpd_request *r)
 {
     struct api_error e = {0};
-    struct api_tokens t;
-    struct rose_error err = {0};
-    struct strbuf b = {0};
-    const struct json *body = read_body(r, &e);
-    if (!body || !openai_tokenize_read(body, &r->arena, &t, &e)) {
+    struct counting *c = new_counting(r, true);
+    const struct json *body = c ? read_body(r, &e) : NULL;
+    if (!c) return;
+    if (!body || !openai_tokenize_read(body, &r->arena, &c->tokens, &e)) {
         route_error(r, &e);
         return;
     }
-    struct model *m = find_model(s, r, t.model, t.messages ? ROSE_CAN_GENERATE : 0);
-    if (!m || !fits(m, t.text, r)) return;
-    int32_t *ids = NULL;
-    size_t count;
-    enum rose_status st = tokenize(m, t.text, t.messages != NULL, t.add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL, &ids, &count, &err);
-    if (st == ROSE_OK) {
-        add_tokens(m, &t, ids, count, &b);
-        reply_json(r, 200, &b);
-    } else {
-        api_error_rose(&e, st, &err);
-        route_error(r, &e);
-    }
-    free(ids);
+    c->model = find_model(s, r, c->tokens.model, c->tokens.messages ? ROSE_CAN_GENERATE : 0);
+    if (c->model) count_tokens(s, c);
 }
 
 void ops_detokenize(struct server *s, struct httpd_request *r)
@@ -256,22 +301,14 @@ void ops_count_tokens(struct server *s, struct httpd_request *r)
 {
     struct api_error e = {0};
     struct api_request q;
-    struct rose_error err = {0};
-    const struct json *body = read_body(r, &e);
+    struct counting *c = new_counting(r, false);
+    const struct json *body = c ? read_body(r, &e) : NULL;
+    if (!c) return;
     if (!body || !anthropic_read(body, true, &r->arena, &q, &e)) {
         route_error(r, &e);
         return;
     }
-    struct model *m = find_model(s, r, q.model, ROSE_CAN_GENERATE);
-    if (!m || !fits(m, q.prompts[0].text, r)) return;
-    size_t count;
-    enum rose_status st = rose_tokenize_chat(m->engine, q.prompts[0].text.p, q.prompts[0].text.n, NULL, 0, &count, &err);
-    if (st == ROSE_OK) {
-        struct strbuf b = {0};
-        strbuf_printf(&b, "{\"input_tokens\":%zu}", count);
-        reply_json(r, 200, &b);
-        return;
-    }
-    api_error_rose(&e, st, &err);
-    route_error(r, &e);
+    c->tokens = (struct api_tokens){.text = q.prompts[0].text, .messages = q.messages, .add_special_tokens = true};
+    c->model = find_model(s, r, q.model, ROSE_CAN_GENERATE);
+    if (c->model) count_tokens(s, c);
 }

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "server/beside.h"
 #include "server/internal.h"
 #include "server/loader.h"
 #include "server/rpc.h"
@@ -97,7 +98,7 @@ static int wait_ms(const struct loop *l, bool more)
     if (more) return 0;
     int ms = httpd_timeout(l->s->http);
     /* Once a second there are deadlines to look at, but only while somebody is connected: an idle server sleeps. */
-    if (httpd_connections(l->s->http) && (ms < 0 || ms > 1000)) ms = 1000;
+    if ((httpd_connections(l->s->http) || rpc_calls(l->s)) && (ms < 0 || ms > 1000)) ms = 1000;
     if (l->signals && (ms < 0 || ms > 100)) ms = 100;
     return ms;
 }
@@ -115,6 +116,7 @@ static void run(struct loop *l)
             bool is_model = (char *)p >= (char *)s->models.models && (char *)p < (char *)(s->models.models + MODELS_MAX);
             if (p == &l->signal_fd) take_signal(l);
             else if (p == s->models.loader) loader_run(&s->models);
+            else if (p == s->models.beside) beside_run(s->models.beside);
             else if (p == &s->grpc) continue; /* below, each time */
             else if (p != s->http && !is_model) httpd_event(s->http, p, events[i].events);
         }
@@ -128,6 +130,7 @@ static void run(struct loop *l)
             l->swept_s = now;
             httpd_sweep(s->http, on_idle, NULL);
             httpd_flush(s->http);
+            rpc_sweep(s);
         }
     }
     log_line(s->options, "info", "%s", why);
@@ -185,6 +188,8 @@ static enum rose_status serve(struct loop *l, const struct server_model *models,
     for (int i = 0; i < count; i++) ROSE_TRY(watch(l->epoll_fd, model_event_fd(&s->models.models[i]), &s->models.models[i], err));
     ROSE_TRY(loader_open(&s->models, err));
     ROSE_TRY(watch(l->epoll_fd, loader_fd(&s->models), s->models.loader, err));
+    ROSE_TRY(beside_open(&s->models.beside, err));
+    ROSE_TRY(watch(l->epoll_fd, beside_fd(s->models.beside), s->models.beside, err));
     ROSE_TRY(load_repositories(s, err));
     struct httpd_handler handler = {s, routes_headers, routes_request, routes_completed};
     ROSE_TRY(httpd_open(o, l->epoll_fd, &handler, &s->http, err));
@@ -208,6 +213,7 @@ enum rose_status server_run(const struct server_options *options, const struct s
     enum rose_status status = serve(&l, models, count, err);
     rpc_close(&s);
     httpd_close(s.http);
+    beside_close(s.models.beside);
     models_close(&s.models);
     keys_free(&s.keys);
     regions_remove(&s.regions, (struct str){0}, false);

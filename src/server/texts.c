@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "server/beside.h"
 
 /* Of one call in the engine: so many texts, and no further one behind so many bytes. What ended texts make room for is tokenised between two
- * looks at the sockets, so that the bytes bound the wait of everybody else. */
+ * looks at the sockets, so that the bytes bound the wait of everybody else; long texts are tokenised beside the loop. */
 enum { OPEN_MOST = 256, OPEN_BYTES = 256 << 10 };
 static const size_t held_most = (size_t)512 << 20; /* bytes of results of one call */
 
@@ -27,6 +28,11 @@ struct texts *texts_new(struct httpd_request *http, struct models *models, struc
 /* Nothing more will come. */
 static void close_all(struct texts *t)
 {
+    if (t->beside) {
+        beside_drop(t->beside);
+        t->beside = NULL;
+        t->requests[t->next - 1].handle = 0; /* the job's now */
+    }
     for (int i = 0; i < t->next; i++) {
         struct texts_request *r = &t->requests[i];
         if (!r->handle) continue;
@@ -69,12 +75,38 @@ static void fail(struct texts *t, int index, struct api_error *e)
 
 static size_t bytes_of(const struct text_input *in) { return in->text.n + in->pair.n; }
 
-/* False: the call has ended. */
-static bool submit(struct texts *t)
+/* The engine did not take text i, which does not count any more. */
+static void not_taken(struct texts *t, int i, enum rose_status s, const struct rose_error *err)
+{
+    struct api_error e = {0};
+    models_release(t->models, t->requests[i].handle);
+    t->requests[i].handle = 0;
+    if (s == ROSE_BUSY && t->open) return; /* the queue is full: when one of ours has ended it goes on */
+    api_error_rose(&e, s, err);
+    fail(t, s == ROSE_BUSY || s == ROSE_NO_MEMORY ? -1 : i, &e);
+}
+
+static void submit(struct texts *t);
+
+static void submitted(void *user, int i, const struct beside_result *result)
+{
+    struct texts *t = user;
+    t->beside = NULL;
+    if (result->status == ROSE_OK) {
+        t->requests[i].id = result->id;
+        submit(t);
+        return;
+    }
+    t->next--;
+    t->open--;
+    t->open_bytes -= bytes_of(&t->inputs[i]);
+    not_taken(t, i, result->status, result->err);
+}
+
+static void submit(struct texts *t)
 {
     struct rose_error err = {0};
-    struct api_error e = {0};
-    while (t->next < t->count && t->open < OPEN_MOST && t->open_bytes < OPEN_BYTES) {
+    while (!t->beside && t->next < t->count && t->open < OPEN_MOST && t->open_bytes < OPEN_BYTES) {
         const struct text_input *in = &t->inputs[t->next];
         struct texts_request *to = &t->requests[t->next];
         struct rose_request r = t->rose;
@@ -87,22 +119,18 @@ static bool submit(struct texts *t)
         r.pair_bytes = in->pair.n;
         r.user = to->handle = models_handle(t->models, t->model, &t->sink, t->next);
         size_t limit = model_text_limit(t->model);
-        enum rose_status s = !r.user ? status_set(&err, ROSE_NO_MEMORY, "out of memory")
+        if (r.user && bytes_of(in) >= BESIDE_BYTES && bytes_of(in) <= limit) t->beside = beside_submit(t->models, t->model, &r, submitted, t, t->next);
+        enum rose_status s = t->beside ? ROSE_OK : !r.user ? status_set(&err, ROSE_NO_MEMORY, "out of memory")
                              : bytes_of(in) > limit ? status_set(&err, ROSE_LIMIT, "the text has %zu bytes; at most %zu are taken", bytes_of(in), limit)
                                                     : model_submit(t->model, &r, &to->id, &err);
         if (s != ROSE_OK) {
-            models_release(t->models, to->handle);
-            to->handle = 0;
-            if (s == ROSE_BUSY && t->open) return true; /* the queue is full: when one of ours has ended it goes on */
-            api_error_rose(&e, s, &err);
-            fail(t, s == ROSE_BUSY || s == ROSE_NO_MEMORY ? -1 : t->next, &e);
-            return false;
+            not_taken(t, t->next, s, &err);
+            return;
         }
         t->next++;
         t->open++;
         t->open_bytes += bytes_of(in);
     }
-    return true;
 }
 
 static bool keep(struct texts *t, int i, const struct rose_event *ev)

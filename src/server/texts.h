@@ -1,7 +1,7 @@
 /* A call of several texts to embed, classify or score: each is an engine request of its own, the answer comes when all have theirs.
  *
  * Not all are submitted at once: what has been is bounded, so that a call of thousands neither fills the engine's queue nor keeps the loop from
- * other clients while it is tokenised. One text that fails fails the call, by its index.
+ * other clients. Long texts are tokenised beside the loop, one of a call at a time. One text that fails fails the call, by its index.
  */
 #ifndef ROSE_SERVER_TEXTS_H
 #define ROSE_SERVER_TEXTS_H
@@ -46,6 +46,7 @@ struct texts {
     float *block;                /* [count, cols] when every result is one row of the same width */
     size_t open_bytes;           /* of the texts that are under way */
     size_t held;                 /* bytes of results */
+    struct beside_job *beside;   /* text next - 1, on its way to the engine; NULL */
 };
 
 enum { TEXTS_MAX = 65536 }; /* in one call */

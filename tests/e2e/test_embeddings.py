@@ -382,7 +382,7 @@ def many_texts_and_many_clients():
 
 @test
 def long_texts_take_turns():
-    """Texts are tokenised on the loop that serves everybody: of one call only a quarter of a mebibyte is in the engine at a time."""
+    """Of one call only a quarter of a mebibyte is in the engine at a time; long ones are tokenised beside the loop that serves everybody."""
     server().wait_idle()
     ended = threading.Event()
     answers, seen = [], []
@@ -399,6 +399,35 @@ def long_texts_take_turns():
     thread.join()
     equal(answers, [200])
     check(0 < max(seen) <= 3, max(seen))  # 100,000 bytes each
+
+
+@test
+def long_documents_keep_nobody_waiting():
+    """Four documents of one endless word, each a mebibyte: the same vectors as their beginnings, and others are answered meanwhile."""
+    text = "a" * ((1 << 20) - 4096)
+    most = 0
+    for _ in range(10):
+        count, answers = 0, []
+        thread = threading.Thread(target=lambda: answers.append(ok("/v1/embeddings", {"model": MINI, "input": [text, "word " * 20000, "short", text], "truncate_prompt_tokens": 100})))
+        thread.start()
+        while thread.is_alive():
+            equal(server().get("/version")[0], 200)
+            count += thread.is_alive()
+        most = max(most, count)
+        if most >= 8:
+            break
+    check(most >= 8, f"only {most} others were answered meanwhile")
+    got = [x["embedding"] for x in answers[0]["data"]]
+    equal(got[0], got[3])
+    close(got[1], embed(["word " * 98])[0])
+    close(got[2], embed(["short"])[0])
+    refused("/v1/embeddings", {"model": MINI, "input": ["short", "word " * 20000, text]}, ["input[1]", "256"])
+    for _ in range(3):
+        s = server().socket()
+        body = json.dumps({"model": MINI, "input": [text] * 4, "truncate_prompt_tokens": 100}).encode()
+        s.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.close()
+    server().wait_idle()
 
 
 if __name__ == "__main__":

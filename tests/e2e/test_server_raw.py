@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import threading
 import time
 
 from server_fixture import Server, check, equal, main, options, test, until, within
@@ -452,6 +453,66 @@ def logs_carry_the_id_and_stay_one_line():
     check(any(x.get("id") == "find-me" and x["status"] == 200 for x in lines), "no line with the id")
     check(any(x.get("path") == '/a\n"b' for x in lines), "an odd path")
     check(any(x.get("completion_tokens") == 2 and x["finish"] == "length" for x in lines), "no token counts")
+
+
+LONG = "a" * ((1 << 20) - 4096)  # one endless word, the slowest of texts: a quarter of a second
+
+
+def answered_meanwhile(s, path, body):
+    """How many other requests are answered, one after the other, while this one is at work; and its own answer."""
+    count, answer = 0, []
+    thread = threading.Thread(target=lambda: answer.append(s.post(path, body)))
+    thread.start()
+    while thread.is_alive():
+        equal(s.get("/version")[0], 200)
+        count += thread.is_alive()
+    return count, answer[0]
+
+
+@test
+def long_texts_keep_nobody_waiting():
+    s = Server.shared()
+    chat = [{"role": "user", "content": LONG}]
+    for path, body, code in (("/tokenize", {"prompt": LONG}, 200), ("/tokenize", {"messages": chat}, 200), ("/v1/messages/count_tokens", {"messages": chat}, 200),
+                             ("/v1/completions", {"prompt": ["short", LONG, "short"], "max_tokens": 1}, 400), ("/v1/chat/completions", {"messages": chat, "stream": True}, 400)):
+        most = 0
+        for _ in range(10):  # what else the machine does can only make it fewer
+            count, (status, _, answer) = answered_meanwhile(s, path, body)
+            equal(status, code, f"{path}: {str(answer)[:200]}")
+            most = max(most, count)
+            if most >= 8:
+                break
+        check(most >= 8, f"{path}: only {most} others were answered while a long text was tokenised")
+    # a long prompt that fits is answered as it is elsewhere
+    words = "one two three four five " * 900
+    fields = {"prompt": [words, "one two"], "max_tokens": 3, "temperature": 0}
+    equal([c["index"] for c in s.post("/v1/completions", fields)[2]["choices"]], [0, 1])
+    status, _, body = s.post("/tokenize", {"prompt": words})
+    equal((status, len(body["tokens"])), (200, body["count"]))
+    equal(s.post("/detokenize", {"tokens": body["tokens"]})[2]["prompt"], words)
+    usage = s.post("/v1/completions", {**fields, "prompt": words})[2]["usage"]
+    equal(usage["prompt_tokens"], body["count"])
+
+
+@test
+def clients_that_leave_a_long_text():
+    s = Server("--drain", "1")
+    for path, body in (("/tokenize", {"prompt": LONG}), ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": LONG}]}), ("/v1/completions", {"prompt": LONG, "max_tokens": 4}),
+                       ("/v1/completions", {"prompt": "one two " * 3000, "max_tokens": 4000}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "one two " * 3000}], "stream": True})):
+        for wait in (0, 0.01, 0.1, 0.3):
+            c = s.socket()
+            c.sendall(post("", json.dumps(body).encode(), path))
+            time.sleep(wait)  # not waited for: whatever has come of it by then
+            c.close()
+    m = s.wait_idle()
+    equal(m["rose_kv_pages_free"] + m["rose_kv_pages_cached"], m["rose_kv_pages"], "pages")
+    equal(s.chat(max_tokens=2)[0], 200)
+    # the end of the server in the middle of a queue of them
+    clients = [s.socket() for _ in range(20)]
+    for c in clients:
+        c.sendall(post("", json.dumps({"prompt": LONG}).encode(), "/tokenize"))
+    s.wait_metric("rose_http_requests_open", 20)
+    equal(s.stop(), 0, "exit status")
 
 
 @test
