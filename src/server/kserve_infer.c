@@ -70,7 +70,7 @@ struct model *kserve_find(struct server *s, struct str name, struct str version,
                              (int)ROSE_MIN(version.n, 40), version.p), NULL;
     if (m->state != MODEL_READY)
         return api_error_set(e, m->state == MODEL_UNAVAILABLE ? 404 : 503, "server_error", NULL, NULL, "model '%s' version %d is not ready: %s%s%s", m->name, m->version, model_state_name(m->state),
-                             m->reason[0] ? ", " : "", m->reason), NULL;
+                             m->state == MODEL_UNAVAILABLE && m->reason[0] ? ", " : "", m->state == MODEL_UNAVAILABLE ? m->reason : ""), NULL;
     return m;
 }
 
@@ -309,7 +309,7 @@ static bool read_how(const struct kserve_request *q, struct arena *a, struct ros
         enum rose_switch on = v->type == JSON_TRUE ? ROSE_ON : ROSE_OFF;
         if (str_is(key, "normalize") && is_bool) r->normalize = on;
         else if (str_is(key, "activation") && is_bool) r->activation = on;
-        else if (str_is(key, "dimensions") && json_int(v, 0) > 0 && json_int(v, 0) <= INT32_MAX) r->dimensions = (int)v->integer;
+        else if (str_is(key, "dimensions") && json_int(v, 0) > 0 && json_int(v, 0) <= INT32_MAX) r->dimensions = (int)json_int(v, 0);
         else if (str_is(key, "truncate") && is_bool) r->truncate = v->type == JSON_TRUE ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
         else if (str_is(key, "truncate") && str_is(json_str(v, ""), "left")) r->truncate = ROSE_TRUNCATE_LEFT;
         else if (str_is(key, "truncate") && str_is(json_str(v, ""), "right")) r->truncate = ROSE_TRUNCATE_RIGHT;

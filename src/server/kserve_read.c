@@ -23,11 +23,11 @@ bool kserve_read_parameters(const struct json *parameters, struct kserve_request
     if ((v = json_get(parameters, "triton_enable_empty_final_response"))) r->empty_final = json_bool(v, false);
     if ((v = json_get(parameters, "priority"))) {
         if (v->type != JSON_NUMBER || json_int(v, -1) < 0 || json_int(v, -1) > INT32_MAX) return kserve_wrong(e, "parameter priority must be an integer, 0 or more");
-        r->priority = (int)v->integer;
+        r->priority = (int)json_int(v, 0);
     }
     if ((v = json_get(parameters, "timeout"))) {
         if (v->type != JSON_NUMBER || json_int(v, -1) < 0) return kserve_wrong(e, "parameter timeout must be microseconds, 0 or more");
-        r->timeout_us = v->integer;
+        r->timeout_us = json_int(v, 0);
     }
     if ((v = json_get(parameters, "sequence_id")) && json_int(v, 1) != 0 && !(v->type == JSON_STRING && !v->string.n))
         return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", "sequence_id", "parameter sequence_id is not supported: no model here keeps a state between requests");

@@ -110,7 +110,7 @@ static bool change_log(struct server *s, struct str key, const struct json *v, s
     }
     if (str_is(key, "log_verbose_level")) {
         if (json_int(v, -1) < 0 || json_int(v, -1) > 100) return refuse(e, key, "it must be an integer from 0 to 100");
-        k->verbose = (int)v->integer;
+        k->verbose = (int)json_int(v, 0);
         return true;
     }
     if (str_is(key, "log_format")) {

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "server/rpc_accept.h"
 #include "server/rpc_api.h"
 
 enum { IN_FLIGHT_MOST = 256 }; /* inferences of one stream; beyond, nothing more is read from it */
@@ -50,6 +51,11 @@ int rpc_status(int http)
     }
 }
 
+static void drop_infers(struct rpc *r)
+{
+    while (r->infers) rpc_infer_drop(r->infers, true);
+}
+
 /* --- what goes out -------------------------------------------------------------------------------------------------------------------- */
 
 void rpc_finish(struct rpc *r, int status, const char *text)
@@ -58,6 +64,8 @@ void rpc_finish(struct rpc *r, int status, const char *text)
     r->want_status = true;
     r->status = status;
     snprintf(r->status_text, sizeof r->status_text, "%.590s", text);
+    rpc_wire_clean(r->status_text);
+    if (status != GRPC_STATUS_OK) drop_infers(r); /* nobody would hear of them any more */
     pump(r);
 }
 
@@ -72,11 +80,6 @@ static void drop_queue(struct rpc *r)
     }
     r->out_first = r->out_last = NULL;
     r->out_bytes = 0;
-}
-
-static void drop_infers(struct rpc *r)
-{
-    while (r->infers) rpc_infer_drop(r->infers, true);
 }
 
 /* The client has left, or reads too slowly. */
@@ -151,6 +154,7 @@ static void pump(struct rpc *r)
         r->status_sent = true;
     }
     r->sending = true;
+    r->sending_s = httpd_now();
     batch(r, ops, n, &r->sent);
     if (r->status_sent) rpc_api.grpc_slice_unref(text);
 }
@@ -271,6 +275,7 @@ static void on_arrived(struct rpc *r, bool ok)
         if (slice_is(r->details.method, rpc_methods[i].path)) r->method = &rpc_methods[i];
     if (!r->method) rpc_finish(r, GRPC_STATUS_UNIMPLEMENTED, "there is no such method here");
     else if (g->s->keys.count && !r->method->open && !has_key(r)) rpc_finish(r, GRPC_STATUS_UNAUTHENTICATED, "no valid API key was sent (metadata authorization: Bearer KEY, or x-api-key: KEY)");
+    else if (g->count > g->s->options->connections && (r->method->stream || !r->method->open)) rpc_finish(r, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are under way (--max-connections)");
     else if (g->draining && !r->method->open) rpc_finish(r, GRPC_STATUS_UNAVAILABLE, "the server is shutting down");
     else receive(r);
 }
@@ -374,12 +379,27 @@ void rpc_run(struct server *s)
     while (g->dead) {
         struct rpc_infer *i = g->dead;
         g->dead = i->next;
-        struct rpc *r = i->rpc;
-        i->rpc = NULL;
         rpc_infer_free(i);
-        (void)r;
     }
+    bool orphans = g->orphans;
+    g->orphans = false;
+    for (struct rpc *r = orphans ? g->calls : NULL, *after; r; r = after) {
+        after = r->next;
+        settle_memory(r);
+    }
+    rpc_health_look(g);
     if (!g->down) request_call(g);
+}
+
+void rpc_sweep(struct server *s)
+{
+    struct rpc_server *g = s->grpc;
+    double now = httpd_now();
+    for (struct rpc *r = g ? g->calls : NULL; r; r = r->next) {
+        if (r->cancelled) continue;
+        if (r->sending && now - r->sending_s > s->options->write_s) give_up(r, true);
+        else if (r->receiving && !r->method->stream && now - r->began_s > s->options->read_s) rpc_finish(r, GRPC_STATUS_DEADLINE_EXCEEDED, "no message came in time (--read-timeout)");
+    }
 }
 
 int rpc_fd(const struct server *s) { return s->grpc->fd; }
@@ -392,9 +412,9 @@ void rpc_drain(struct server *s)
     if (!g || g->draining) return;
     g->draining = true;
     rpc_api.grpc_server_shutdown_and_notify(g->server, g->cq, &g->shutdown);
+    rpc_health_look(g);
     for (struct rpc *r = g->calls, *next; r; r = next) {
         next = r->next;
-        if (r->watches_health) rpc_health_changed(r);
         rpc_settle(r);
     }
 }
@@ -430,6 +450,7 @@ static enum rose_status listen_on(struct rpc_server *g, struct rose_error *err)
     if (c) rpc_api.grpc_server_credentials_release(c);
     if (!port) return status_set(err, ROSE_IO, "cannot listen on %s for gRPC: the port is in use, or the address is not this machine's%s", g->address, o->tls_cert ? ", or certificate and key do not fit" : "");
     snprintf(g->address, sizeof g->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+    if (!rpc_accept_watch(port, o->connections)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     return ROSE_OK;
 }
 
@@ -500,6 +521,7 @@ void rpc_close(struct server *s)
     if (g->cq) rpc_api.grpc_completion_queue_destroy(g->cq);
     if (g->fd >= 0) close(g->fd);
     rpc_api.grpc_shutdown();
+    rpc_accept_end();
     pthread_mutex_destroy(&g->lock);
     free(g->cert);
     free(g->key);
@@ -516,6 +538,7 @@ enum rose_status rpc_open(struct server *s, struct rose_error *err)
 }
 int rpc_fd(const struct server *s) { return (void)s, -1; }
 void rpc_run(struct server *s) { (void)s; }
+void rpc_sweep(struct server *s) { (void)s; }
 const char *rpc_address(const struct server *s) { return (void)s, ""; }
 void rpc_drain(struct server *s) { (void)s; }
 int rpc_calls(const struct server *s) { return (void)s, 0; }

@@ -81,8 +81,8 @@ struct rpc {
     int status;
     char status_text[600];
     char id[HTTP_ID_BYTES + 1];
-    double began_s;
-    bool watches_health;
+    double began_s, sending_s; /* when it came; when what is being sent was begun */
+    bool watches_health, watches_known; /* a service that there is */
     struct model_wait *load_wait; /* RepositoryModelLoad: what waits */
     struct model *load_model;
     struct rpc *next, *previous;
@@ -94,6 +94,8 @@ struct rpc_server {
     grpc_completion_queue *cq;
     pthread_t thread;
     bool thread_runs, draining, down;
+    bool was_ready; /* what watchers of health were told last */
+    bool orphans;   /* a call may have ended with its last inference: settle them */
     int fd, count;
     pthread_mutex_t lock;
     struct rpc_tag *done_first, *done_last;
@@ -114,6 +116,11 @@ int rpc_status(int http_status);
 /* A stream whose client sends no more and whose answers are all out ends. */
 void rpc_settle(struct rpc *r);
 
+/* rpc_wire.c */
+/* The texts of a message of kind d that has come: UTF-8 without NUL, or false. */
+bool rpc_wire_check(const ProtobufCMessageDescriptor *d, struct str message);
+/* What is no UTF-8 (a text of a client's, cut in the middle of a letter) becomes '?': a client that gets it could not read the message. */
+void rpc_wire_clean(char *text);
 /* rpc_kserve.c */
 void rpc_model_infer(struct rpc *r, struct str data);
 void rpc_stream_infer(struct rpc *r, struct str data);
@@ -131,7 +138,8 @@ void rpc_load_gone(struct rpc *r);
 /* rpc_health.c */
 void rpc_health_check(struct rpc *r, struct str data);
 void rpc_health_watch(struct rpc *r, struct str data);
-void rpc_health_changed(struct rpc *r);
+/* Tell those who watch, if something has changed. */
+void rpc_health_look(struct rpc_server *g);
 void rpc_reflect(struct rpc *r, struct str data);
 
 #endif

@@ -17,18 +17,20 @@ static bool known_service(const char *name)
     return false;
 }
 
+static bool serving(const struct server *s) { return kserve_ready(s) && !s->draining; }
+
 static void send_health(struct rpc *r, bool known)
 {
     Grpc__Health__V1__HealthCheckResponse m = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     m.status = !known ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
-                      : kserve_ready(r->server->s) && !r->server->draining ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
-                                                                           : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
+             : serving(r->server->s) ? GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                                     : GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
     rpc_send(r, &m.base);
 }
 
 static int asked(struct rpc *r, struct str data)
 {
-    Grpc__Health__V1__HealthCheckRequest *q = grpc__health__v1__health_check_request__unpack(NULL, data.n, (const uint8_t *)data.p);
+    Grpc__Health__V1__HealthCheckRequest *q = rpc_wire_check(&grpc__health__v1__health_check_request__descriptor, data) ? grpc__health__v1__health_check_request__unpack(NULL, data.n, (const uint8_t *)data.p) : NULL;
     if (!q) {
         rpc_finish(r, GRPC_STATUS_INVALID_ARGUMENT, "the message is no HealthCheckRequest");
         return -1;
@@ -54,11 +56,22 @@ void rpc_health_watch(struct rpc *r, struct str data)
 {
     int known = asked(r, data);
     if (known < 0) return;
+    rpc_health_look(r->server); /* so that this one hears of what comes after it, and of nothing twice */
     r->watches_health = true;
+    r->watches_known = known;
     send_health(r, known);
 }
 
-void rpc_health_changed(struct rpc *r) { send_health(r, true); }
+void rpc_health_look(struct rpc_server *g)
+{
+    bool now = serving(g->s);
+    if (now == g->was_ready) return;
+    g->was_ready = now;
+    for (struct rpc *r = g->calls, *next; r; r = next) {
+        next = r->next;
+        if (r->watches_health && r->watches_known) send_health(r, true);
+    }
+}
 
 /* --- reflection ------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -128,8 +141,9 @@ void rpc_reflect(struct rpc *r, struct str data)
     Grpc__Reflection__V1__ErrorResponse error = GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     static const char *const names[] = {"inference.GRPCInferenceService", "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"};
     Grpc__Reflection__V1__ServiceResponse rows[ROSE_COUNT(names)], *list[ROSE_COUNT(names)];
-    Grpc__Reflection__V1__ServerReflectionRequest *q = grpc__reflection__v1__server_reflection_request__unpack(NULL, data.n, (const uint8_t *)data.p);
     ProtobufCBinaryData bytes;
+    Grpc__Reflection__V1__ServerReflectionRequest *q = NULL;
+    if (rpc_wire_check(&grpc__reflection__v1__server_reflection_request__descriptor, data)) q = grpc__reflection__v1__server_reflection_request__unpack(NULL, data.n, (const uint8_t *)data.p);
     if (!q) {
         rpc_finish(r, GRPC_STATUS_INVALID_ARGUMENT, "the message is no ServerReflectionRequest");
         return;

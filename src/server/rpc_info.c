@@ -10,7 +10,7 @@
 
 /* The request of a verb; the rest of the function ends where it is no such message. */
 #define UNPACK(lower, Upper, var)                                                                                                                    \
-    Inference__##Upper *var = inference__##lower##__unpack(NULL, data.n, (const uint8_t *)data.p);                                                   \
+    Inference__##Upper *var = rpc_wire_check(&inference__##lower##__descriptor, data) ? inference__##lower##__unpack(NULL, data.n, (const uint8_t *)data.p) : NULL; \
     if (!var) {                                                                                                                                      \
         rpc_finish(r, GRPC_STATUS_INVALID_ARGUMENT, "the message is no " #Upper);                                                                    \
         return;                                                                                                                                      \

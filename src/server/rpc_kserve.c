@@ -107,8 +107,10 @@ static void fail(struct kserve_call *c, const struct api_error *e)
     if (!r) return;
     if (r->method->stream) {
         char *id = arena_strndup(&i->http.arena, c->request.id.p ? c->request.id.p : "", c->request.id.n);
+        char *text = arena_strndup(&i->http.arena, e->message, strlen(e->message));
         if (id) m.id = id;
-        send_response(i, &m, true, e->message);
+        if (text) rpc_wire_clean(text);
+        send_response(i, &m, true, text ? text : "out of memory");
     }
     rpc_infer_drop(i, false);
     if (!r->method->stream) rpc_fail(r, e);
@@ -131,6 +133,7 @@ void rpc_infer_drop(struct rpc_infer *i, bool gone)
     i->previous = NULL;
     i->next = r->server->dead;
     r->server->dead = i;
+    if (!r->infers && !r->pending) r->server->orphans = true;
     void (*tell)(struct httpd_request *) = i->http.on_gone;
     if (!gone || !tell) return;
     i->http.on_gone = NULL;

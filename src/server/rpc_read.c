@@ -5,13 +5,15 @@
 #include <stdio.h>
 
 #include "inference.pb-c.h"
+#include "server/rpc_api.h"
 
 typedef Inference__ModelInferRequest infer_request;
 typedef Inference__InferParameter infer_parameter;
 
 void *rpc_read_unpack(struct str data, struct str *model, struct str *version)
 {
-    infer_request *m = inference__model_infer_request__unpack(NULL, data.n, (const uint8_t *)data.p);
+    infer_request *m = NULL;
+    if (rpc_wire_check(&inference__model_infer_request__descriptor, data)) m = inference__model_infer_request__unpack(NULL, data.n, (const uint8_t *)data.p);
     if (!m) return NULL;
     *model = str_of(m->model_name);
     *version = str_of(m->model_version);
