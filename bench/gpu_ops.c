@@ -1,7 +1,7 @@
 /* Kernels on a GPU: graph replay over rotating buffers, beside a clone that reads and writes the same bytes
  * in the same run.
  *
- *     gpu_ops [--sweep] [--csv FILE] [--only PART]
+ *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME]     variants of one kernel only
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
  *
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
@@ -25,7 +25,7 @@ struct bench {
     struct jit *jit;
     struct bench_entry *entries;
     int count;
-    const char *only;
+    const char *only, *kernel; /* part of an op's name; what sweeps try, NULL: every kernel */
     char *memory;
     size_t bytes;
     struct bench_tables tables;
@@ -37,6 +37,7 @@ static void add(void *context, const struct bench_entry *e)
 {
     struct bench *b = context;
     if (b->count == MOST || (b->only && !strstr(e->op, b->only))) return;
+    if (e->sweep && b->kernel && strcmp(e->plan.kernel, b->kernel)) return;
     b->entries[b->count] = *e;
     b->entries[b->count++].set_bytes = (e->set_bytes + 511) & ~(size_t)255; /* every set begins aligned */
 }
@@ -209,10 +210,13 @@ static void report(struct bench *b, const struct bench_entry *e, double us, doub
 static void report_sweep(struct bench *b, const struct bench_entry *e, double us)
 {
     const struct plan *p = &e->plan;
-    char what[100];
-    snprintf(what, sizeof what, "TPR %lld REP %lld PER %lld block %u", (long long)plan_get(p, "TPR"),
-             (long long)plan_get(p, "REP"), (long long)plan_get(p, "PER"), p->block);
-    printf("  sweep %-26s %-16s %-36s %8.2f us\n", e->op, e->shape, what, us);
+    char what[160];
+    int n = snprintf(what, sizeof what, "%s block %u", p->kernel, p->block);
+    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (plan_get(p, names[i])) n += snprintf(what + n, sizeof what - (size_t)n, " %s %lld", names[i], (long long)plan_get(p, names[i]));
+    if (p->tiles) snprintf(what + n, sizeof what - (size_t)n, " grid %d", p->times);
+    printf("  sweep %-26s %-16s %-60s %8.2f us\n", e->op, e->shape, what, us);
     if (b->csv) fprintf(b->csv, "sweep %s,%s,%.3f,,%.0f,,,,,,,%s\n", e->op, e->shape, us, p->bytes, what);
 }
 
@@ -280,8 +284,10 @@ int main(int argc, char **argv)
             arch = argv[++i];
         else if (!strcmp(argv[i], "--only") && i + 1 < argc)
             b.only = argv[++i];
+        else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
+            b.kernel = argv[++i];
         else
-            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--compile ARCH]\n"), 2;
+            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
     if (arch) { /* without a GPU: an H200's plans, compiled for arch */

@@ -63,6 +63,22 @@ static void norm(const struct device_info *d, bench_add *add, void *context, str
     add(context, &e);
 }
 
+/* The bulk form: blocks an SM (and so rows ahead), vectors a thread, stores by the copy engine or not. */
+static void norm_bulks(const struct device_info *d, bench_add *add, void *context)
+{
+    static const int cols[] = {2048, 4096, 8192, 16384}, rows[] = {4096, 32768};
+    for (int i = 0; i < COUNT(cols) * COUNT(rows) * 3; i++)
+        for (int k = 0; k < 12; k++) {
+            struct norm_shape s = {.rows = rows[i % 2], .cols = cols[i / 2 % COUNT(cols)], .weight = 2, .eps = 1e-6f, .form = NORM_FORM_BULK};
+            int kind = i / 2 / COUNT(cols);
+            s.add = kind == 1, s.kind = kind == 2 ? OP_NORM_LAYER : OP_NORM_RMS, s.bias = kind == 2 ? 2 : 0;
+            s.resident = 1 + k % 3, s.bulk_store = k / 3 % 2, s.threads = s.cols / 8 / (1 + k / 6);
+            if ((int64_t)s.rows * s.cols > (int64_t)32768 * 8192 || s.threads > 1024 || (s.rows == 32768 && s.cols == 2048) || (kind == 2 && s.cols > 4096))
+                continue;
+            norm(d, add, context, s, 0, true);
+        }
+}
+
 static void norms(const struct device_info *d, bool sweep, bench_add *add, void *context)
 {
     static const int cols[] = {2048, 4096, 8192, 16384}, rows[] = {1, 16, 256, 4096, 32768};
@@ -104,6 +120,7 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
         norm(d, add, context, (struct norm_shape){.rows = small[r], .cols = 128, .weight = 2, .eps = 1e-6f},
              0, false);
     if (!sweep) return;
+    norm_bulks(d, add, context);
     for (int c = 0; c < COUNT(cols); c++)
         for (int r = 0; r < COUNT(rows); r++)
             for (int threads = 32; threads <= 1024; threads *= 2) {
@@ -207,6 +224,9 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
                 s.repeat = all.repeat = repeat, s.block = all.block = block;
                 qk(d, add, context, s, 0, true);
                 qk(d, add, context, all, 0, true);
+                all.share = 1;
+                qk(d, add, context, all, 0, true);
+                all.share = 0;
             }
     }
     for (int i = 0; i < COUNT(dims); i++)

@@ -1,7 +1,7 @@
 /* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then
  * measured by replay of graphs over rotating buffers. Needs NVRTC there.
  *
- *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier]     last line "N passed, N failed"
+ *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--sources DIR]   last line "N passed, N failed"
  *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the
  * kernels
  */
@@ -12,6 +12,7 @@
 #include "gpu_program.h"
 #include "kernels/params/grid_barrier.h"
 #include "moe_reference.h"
+#include "ops/act_cuda.h"
 #include "ops/sample_cuda.h"
 #include "sample_reference.h"
 
@@ -72,10 +73,11 @@ static void row(const char *op, const char *shape, double us, double bytes, doub
 struct moe_set {
     struct moe_dispatch_params d;
     struct moe_combine_params c;
-    size_t bytes[12];
-    void *memory[12];
+    size_t bytes[13];
+    void *memory[13];
     int n;
 };
+static int few_; /* as struct moe_cuda_shape has it */
 static void *moe_get(struct moe_set *s, size_t bytes)
 {
     s->bytes[s->n] = bytes;
@@ -101,6 +103,8 @@ static struct moe_set moe_make(const struct moe_cuda_shape *s, const struct moe_
                                        .x_stride = s->hidden,
                                        .tokens = s->tokens,
                                        .slices = plan->slices};
+    if (s->out) m.d.scales = moe_get(&m, (size_t)moe_cuda_rows(s) * (size_t)moe_cuda_row_scales(s) * 4);
+    m.d.scale_stride = moe_cuda_row_scales(s);
     m.c = (struct moe_combine_params){.rows = m.d.rows,
                                       .position = m.d.position,
                                       .weights = m.d.weights,
@@ -146,7 +150,7 @@ static void moe_check(const struct moe_cuda_shape *s)
     struct plan combine;
     int32_t slices;
     char name[100];
-    snprintf(name, sizeof name, "moe T=%d E=%d H=%d", s->tokens, s->experts, s->hidden);
+    snprintf(name, sizeof name, "moe T=%d E=%d H=%d%s", s->tokens, s->experts, s->hidden, s->out ? " quantised" : "");
     if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) ||
         !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_)))
         return;
@@ -157,7 +161,7 @@ static void moe_check(const struct moe_cuda_shape *s)
     for (int twice = 0; twice < 2; twice++) /* the counters must be as they were */
         for (int i = 0; i < plan.launches; i++) run(&plan.launch[i], &m.d, sizeof m.d);
     run(&combine, &m.c, sizeof m.c);
-    void *host[12];
+    void *host[13];
     for (int i = 3; i < m.n && failed_ == before; i++) {
         host[i] = malloc(m.bytes[i]);
         copy(host[i], m.memory[i], m.bytes[i]);
@@ -166,8 +170,8 @@ static void moe_check(const struct moe_cuda_shape *s)
         int32_t *ids = host[3], *position = host[5];
         int wrong[4] = {moe_check_route(s, in.logits, s->experts, in.bias, ids, host[4]),
                         moe_check_places(s, ids, host[6], host[7], position),
-                        moe_check_rows(s, in.x, s->hidden, position, host[8]),
-                        moe_check_combine(s, host[8], position, host[4], NULL, s->hidden, host[11])};
+                        s->out ? moe_check_quantised(s, in.x, s->hidden, position, host[8], host[12]) : moe_check_rows(s, in.x, s->hidden, position, host[8]),
+                        s->out ? 0 : moe_check_combine(s, host[8], position, host[4], NULL, s->hidden, host[11])};
         if (wrong[0] + wrong[1] + wrong[2] + wrong[3])
             printf("%s: %d ids or weights, %d places, %d rows, %d sums are wrong\n", name, wrong[0], wrong[1],
                    wrong[2], wrong[3]);
@@ -197,14 +201,18 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
         moe_upload(s, &m[i], &in);
     }
     moe_free(&in);
-    snprintf(shape, sizeof shape, "T=%d %d experts top-%d hidden %d", s->tokens, s->experts, s->top_k,
-             s->hidden);
+    snprintf(shape, sizeof shape, "T=%d %d experts top-%d hidden %d%s%s", s->tokens, s->experts, s->top_k,
+             s->hidden, s->out == ACT_OUT_E4M3_128 ? " to e4m3 1x128" : s->out ? " to mxfp8" : "", plan.form == MOE_CUDA_FEW ? " by clusters" : "");
     int copies = plan.bytes < 1e8 ? 4 : 1;
     for (int i = 0; i < sets * copies; i++)
         for (int j = 0; j < each; j++, n++)
             launch_of(&plan.launch[j], &m[i % sets].d, sizeof m[i].d, &l[n], grids[n]);
     double us = measure(l, (const uint32_t(*)[3])grids, n, each);
     row("moe dispatch", shape, us, plan.bytes, COPY_LIMIT, plan.predicted_us, 0);
+    if (s->out) { /* combine reads what the experts' products wrote, in bf16: nothing new to measure */
+        for (int i = 0; i < sets; i++) moe_drop(&m[i]);
+        return;
+    }
     if (plan.form == MOE_CUDA_TWO) {
         n = 0;
         for (int i = 0; i < sets * copies; i++, n++)
@@ -237,7 +245,7 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
 static struct moe_cuda_shape qwen(int tokens)
 {
     return (struct moe_cuda_shape){
-        .tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true};
+        .tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true, .few = few_};
 }
 static struct moe_cuda_shape deepseek(int tokens)
 {
@@ -251,7 +259,8 @@ static struct moe_cuda_shape deepseek(int tokens)
                                    .bias = true,
                                    .scale = 2.5f,
                                    .groups = 8,
-                                   .top_groups = 4};
+                                   .top_groups = 4,
+                                   .few = few_};
 }
 
 /* ---- sampling
@@ -472,7 +481,7 @@ static void request_all(const struct device_info *d)
 
 int main(int argc, char **argv)
 {
-    const char *only = "", *arch = NULL;
+    const char *only = "", *arch = NULL, *sources = NULL;
     bool check = true;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--csv") && i + 1 < argc)
@@ -481,14 +490,18 @@ int main(int argc, char **argv)
             only = argv[++i];
         else if (!strcmp(argv[i], "--compile") && i + 1 < argc)
             arch = argv[++i];
+        else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
+            sources = argv[++i];
+        else if (!strcmp(argv[i], "--few"))
+            few_ = 1;
         else if (!strcmp(argv[i], "--no-check"))
             check = false;
         else
-            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--compile "
-                          "ARCH]\n"),
+            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] "
+                          "[--sources DIR] [--compile ARCH]\n"),
                    2;
     }
-    if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0}, &jit_, &err_))) return 1;
+    if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0, .override_dir = sources}, &jit_, &err_))) return 1;
     if (arch) {
         struct device_info d = {.kind = DEVICE_CUDA,
                                 .units = 132,
@@ -511,6 +524,9 @@ int main(int argc, char **argv)
                                   b = deepseek((int[]){1, 16, 128, 256, 515}[i]);
             moe_check(&a);
             moe_check(&b);
+            a.out = i % 2 ? ACT_OUT_MXFP8 : ACT_OUT_E4M3_128, b.out = ACT_OUT_E4M3_128;
+            moe_check(&a);
+            moe_check(&b);
         }
     if (check && sample) sample_check_all(false), sample_check_all(true);
     printf("%d checks passed, %d failed\n", passed_, failed_);
@@ -524,6 +540,8 @@ int main(int argc, char **argv)
     for (int i = 0; moe && i < 6; i++) {
         struct moe_cuda_shape s = deepseek((int[]){1, 16, 128, 256, 1024, 8192}[i]);
         moe_bench(&s, (double[]){5, 6, 16, 0, 0, 0}[i]);
+        s.out = ACT_OUT_E4M3_128;
+        moe_bench(&s, 0);
     }
     for (int bf16 = 0; sample && bf16 < 2; bf16++)
         for (int k = 0; k < KINDS; k++) {

@@ -137,6 +137,42 @@ static inline int moe_check_rows(const struct moe_cuda_shape *s, const uint16_t 
     return wrong;
 }
 
+static inline double moe_e4m3(uint8_t c)
+{
+    int e = c >> 3 & 15, m = c & 7;
+    double v = e ? ldexp(8 + m, e - 10) : ldexp(m, -9);
+    return c & 0x80 ? -v : v;
+}
+/* Quantised rows: scales from the largest of a group, codes within half a step of what they stand for (and the multiplication's rounding). */
+static inline int moe_check_quantised(const struct moe_cuda_shape *s, const uint16_t *x, int64_t stride, const int32_t *position, const uint8_t *rows,
+                                      const void *scales)
+{
+    int wrong = 0, groups = moe_cuda_row_scales(s), size = s->hidden / groups;
+    for (int i = 0; i < s->tokens * s->top_k * groups; i++) {
+        int64_t pick = i / groups, row = position[pick];
+        if (row < 0) continue;
+        const uint16_t *from = x + pick / s->top_k * stride + i % groups * size;
+        const uint8_t *codes = rows + row * s->hidden + i % groups * size;
+        double largest = 0, scale;
+        for (int c = 0; c < size; c++) largest = fmax(largest, fabs((double)moe_f32(from[c])));
+        if (size == 128) {
+            scale = (double)((const float *)scales)[row * groups + i % groups];
+            wrong += fabs(scale - fmax(largest, 1e-10) / 448) > scale * 0x1p-23;
+        } else {
+            int bits = ((const uint8_t *)scales)[row * groups + i % groups], e = 0;
+            frexp(largest, &e);
+            scale = ldexp(1, bits - 127);
+            wrong += bits != (e - 1 - 8 + 127 < 0 || largest == 0 ? 0 : e - 1 - 8 + 127);
+        }
+        for (int c = 0; c < size; c++) {
+            double want = fmin(fabs((double)moe_f32(from[c])) / scale, 448), half = fmax(ldexp(1, (int)floor(log2(fmax(want, 0x1p-6))) - 4), 0x1p-10);
+            double got = moe_e4m3(codes[c]) * (moe_f32(from[c]) < 0 ? -1 : 1);
+            wrong += !(fabs(got - want) <= half * 1.001);
+        }
+    }
+    return wrong;
+}
+
 /* old: y before, for accumulate. */
 static inline int moe_check_combine(const struct moe_cuda_shape *s, const uint16_t *rows,
                                     const int32_t *position, const float *weights, const uint16_t *old,

@@ -3,7 +3,6 @@
  * architecture. */
 #include "../gpu/moe_reference.h"
 #include "kernels/params/grid_barrier.h"
-#include "op_cases_internal.h"
 #include "ops/act_cuda.h"
 #include "simt.h"
 #include "test.h"
@@ -40,21 +39,6 @@ static struct simt_report launch(const struct plan *p, const struct device_info 
 static void *written(const char *name, size_t bytes, const void *from)
 {
     return simt_buffer(name, bytes, from);
-}
-
-/* Quantised rows of the buffer: wrong places. */
-static int check_quantised(const struct moe_cuda_shape *s, const uint16_t *x, int64_t x_stride, const int32_t *position, const void *rows, const void *scales)
-{
-    double *v = malloc((size_t)s->hidden * sizeof *v);
-    int wrong = 0;
-    for (int i = 0; i < s->tokens * s->top_k; i++) {
-        if (position[i] < 0) continue;
-        size_t row = (size_t)position[i];
-        for (int c = 0; c < s->hidden; c++) v[c] = (double)moe_f32(x[i / s->top_k * x_stride + c]);
-        wrong += op_check_quantised("dispatch", s->out, false, s->hidden, row, v, 0, (const char *)rows + row * (size_t)s->hidden, scales);
-    }
-    free(v);
-    return wrong;
 }
 
 static void run(const struct moe_cuda_shape *s, const struct device_info *d, enum moe_cuda_form form,
@@ -103,7 +87,7 @@ static void run(const struct moe_cuda_shape *s, const struct device_info *d, enu
     if (!test_failures_) {
         CHECK_INT(moe_check_route(s, logits, (int64_t)stride, bias, p.ids, p.weights), 0);
         CHECK_INT(moe_check_places(s, p.ids, p.counts, p.offsets, p.position), 0);
-        CHECK_INT(s->out ? check_quantised(s, x, (int64_t)x_stride, p.position, p.rows, p.scales)
+        CHECK_INT(s->out ? moe_check_quantised(s, x, (int64_t)x_stride, p.position, p.rows, p.scales)
                          : moe_check_rows(s, x, (int64_t)x_stride, p.position, p.rows),
                   0);
         CHECK(simt_written(p.ids, NULL) && simt_written(p.weights, NULL));
