@@ -92,6 +92,14 @@ static void prepare(const struct run *r, struct worker *w)
     if (!alone) worker_barrier(w);
 }
 
+/* A weight as the activations' form has it. */
+static struct cpu_weight weight_of(const struct run *r, int part)
+{
+    struct cpu_weight w = r->p->part[part].weight;
+    if (r->acts.zero && w.format->kernel == CPU_K8) w.format = &cpu_format_k8z;
+    return w;
+}
+
 static struct matmul_finish finish_of(const struct matmul_params *p, int part, size_t group)
 {
     size_t first = group * CPU_GROUP;
@@ -100,16 +108,24 @@ static struct matmul_finish finish_of(const struct matmul_params *p, int part, s
                                   p->accumulate, p->alpha};
 }
 
+/* The lines that a tile's results will go to: they come while it is multiplied. Stores to lines that lie in another cache would else hold up the
+ * next tile (500 cycles a tile of 16 rows, docs/facts.md). */
+static inline void fetch_results(const float *y, size_t stride, int height)
+{
+    for (int h = 0; h < height && height > 1; h++) __builtin_prefetch(y + (size_t)h * stride, 1, 3);
+}
+
 /* Rows [from, to) of groups [group, group + groups), TOGETHER at most. */
 static void run_groups(const struct run *r, int part, size_t group, size_t groups, int32_t from, int32_t to)
 {
     const struct matmul_params *p = r->p;
-    const struct matmul_part *a = &p->part[part], *up = p->gated ? &p->part[1] : NULL;
+    const struct matmul_part *a = &p->part[part];
+    const struct cpu_weight weight = weight_of(r, part), up = weight_of(r, p->gated ? 1 : part);
     size_t stride = (size_t)a->y_stride;
     const void *scales[TOGETHER][2];
     for (size_t g = 0; g < groups; g++) {
-        scales[g][0] = matmul_scales(r->kernels, &a->weight, group + g, r->scales[g][0]);
-        scales[g][1] = up ? matmul_scales(r->kernels, &up->weight, group + g, r->scales[g][1]) : NULL;
+        scales[g][0] = matmul_scales(r->kernels, &weight, group + g, r->scales[g][0]);
+        scales[g][1] = p->gated ? matmul_scales(r->kernels, &up, group + g, r->scales[g][1]) : NULL;
     }
     for (int32_t row = from; row < to;) {
         int height = matmul_acts_height(&r->acts, to - row);
@@ -117,12 +133,10 @@ static void run_groups(const struct run *r, int part, size_t group, size_t group
             size_t first = (group + g) * CPU_GROUP;
             int cols = (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)a->weight.n - first);
             struct matmul_finish finish = finish_of(p, part, group + g);
-            matmul_products(&r->acts, r->kernels, &a->weight, group + g, scales[g][0], (size_t)row, height,
-                            r->out[0]);
-            if (up)
-                matmul_products(&r->acts, r->kernels, &up->weight, group + g, scales[g][1], (size_t)row,
-                                height, r->out[1]);
-            r->kernels->finish(&finish, r->out[0], up ? r->out[1] : NULL, height, cols,
+            fetch_results(a->y + (size_t)row * stride + first, stride, height);
+            matmul_products(&r->acts, r->kernels, &weight, group + g, scales[g][0], (size_t)row, height, r->out[0]);
+            if (p->gated) matmul_products(&r->acts, r->kernels, &up, group + g, scales[g][1], (size_t)row, height, r->out[1]);
+            r->kernels->finish(&finish, r->out[0], p->gated ? r->out[1] : NULL, height, cols,
                                a->y + (size_t)row * stride + first, stride);
         }
         row += height;
@@ -305,6 +319,8 @@ void matmul_run(const void *params, const struct extents *extents, struct worker
 #endif
     r.acts.rough = p->rough && r.rows >= MATMUL_ROUGH_ROWS;
     r.acts.fine = matmul_fine(p->deterministic, r.rows, extents->n[EXTENT_SEQS]);
+    r.acts.zero = !r.acts.fine && matmul_zero(r.rows, extents->n[EXTENT_SEQS]);
+    for (int i = 0; i < p->parts; i++) r.acts.zero = r.acts.zero && (matmul_is_float(&p->part[i].weight) || p->part[i].weight.format->kernel == CPU_K8);
     if (r.rows <= OWN_ROWS)
         matmul_acts_place(&r.acts, own, OWN_ROWS);
     else
