@@ -267,7 +267,7 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "NORM", s->norm);
-    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset);
+    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset), plan_int(out, "KEEP", s->norm_keep);
     matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(128 * t->mg + 32 + 128 * s->norm);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
