@@ -107,6 +107,9 @@ static void add_planned(struct others *o, int arch)
         struct moe_cuda_shape shape = {.tokens = tokens[i], .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true};
         CHECK_OK(moe_cuda_plan_dispatch(&shape, &device->info, &d, &err), err);
         for (int k = 0; k < d.launches; k++) add(o, &d.launch[k], arch);
+        shape.few = 1;
+        CHECK_OK(moe_cuda_plan_dispatch(&shape, &device->info, &d, &err), err);
+        for (int k = 0; k < d.launches; k++) add(o, &d.launch[k], arch);
     }
     plan = (struct plan){.kernel = "clone"};
     plan_int(&plan, "THREADS", 256), plan_int(&plan, "PER", 4);

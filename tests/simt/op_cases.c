@@ -239,6 +239,8 @@ static const struct {
              {op_cases_blocks_name, op_cases_blocks_run, op_cases_blocks_plan},
              {op_cases_pool_name, op_cases_pool_run, op_cases_pool_plan},
              {op_cases_quant_name, op_cases_quant_run, op_cases_quant_plan},
+             {op_cases_kv_name, op_cases_kv_run, op_cases_kv_plan},
+             {op_cases_logprob_name, op_cases_logprob_run, op_cases_logprob_plan},
              {op_cases_fp8_name, op_cases_fp8_run, op_cases_fp8_plan},
              {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};
 enum { FILES = sizeof files / sizeof *files };

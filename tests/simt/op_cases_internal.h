@@ -42,6 +42,14 @@ const char *op_cases_quant_name(int i);
 int op_cases_quant_run(int i, const struct op_io *io);
 bool op_cases_quant_plan(int i, const struct device_info *device, int rows, struct plan *out);
 
+const char *op_cases_kv_name(int i);
+int op_cases_kv_run(int i, const struct op_io *io);
+bool op_cases_kv_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
+const char *op_cases_logprob_name(int i);
+int op_cases_logprob_run(int i, const struct op_io *io);
+bool op_cases_logprob_plan(int i, const struct device_info *device, int rows, struct plan *out);
+
 const char *op_cases_fp8_name(int i);
 int op_cases_fp8_run(int i, const struct op_io *io);
 bool op_cases_fp8_plan(int i, const struct device_info *device, int rows, struct plan *out);

@@ -21,4 +21,12 @@
 #define KV_ROWS_TOKEN(head, token, page_tokens, dim, element_bytes)                                                            \
     (((int64_t)(head) * (page_tokens) + (token)) * (dim) * (element_bytes))
 
+
+/* int8: behind a layer's codes the scales, f32 K[kv_heads][page_tokens], then V: code * scale, scale = largest |x| of a token's head
+ * / 127. Where they begin, a token's place in K's or V's, and the bytes of a layer with them. */
+#define KV_ROWS_SCALES(kv_heads, page_tokens, head_dim, value_dim) KV_ROWS_LAYER_BYTES(kv_heads, page_tokens, head_dim, value_dim, 1)
+#define KV_ROWS_SCALE(value, head, token, kv_heads, page_tokens) ((((int64_t)(value) * (kv_heads) + (head)) * (page_tokens) + (token)) * 4)
+#define KV_ROWS_INT8_LAYER_BYTES(kv_heads, page_tokens, head_dim, value_dim)                                                     \
+    (KV_ROWS_SCALES(kv_heads, page_tokens, head_dim, value_dim) + (int64_t)2 * (kv_heads) * (page_tokens) * 4)
+
 #endif

@@ -1,0 +1,47 @@
+#include "ops/kv_cuda.h"
+
+#include "kernels/params/kv_layout.h"
+
+int64_t kv_cuda_layer_bytes(const struct kv_shape *s, int form)
+{
+    if (form == KV_PAGES_INT8) return KV_ROWS_INT8_LAYER_BYTES(s->kv_heads, s->page_tokens, s->head_dim, s->head_dim);
+    return KV_ROWS_LAYER_BYTES(s->kv_heads, s->page_tokens, s->head_dim, s->head_dim, form == KV_PAGES_E4M3 ? 1 : 2);
+}
+
+static bool pages(int form)
+{
+    return form >= KV_PAGES_BF16 && form <= KV_PAGES_INT8;
+}
+
+/* Bytes of one head of a token. */
+static double head_bytes(const struct kv_shape *s, int form)
+{
+    return form == KV_PAGES_E4M3 ? s->head_dim : form == KV_PAGES_INT8 ? s->head_dim + 4 : 2.0 * s->head_dim;
+}
+
+enum rose_status kv_cuda_plan(const struct kv_shape *s, const struct device_info *d, struct plan *out, struct rose_error *err)
+{
+    if (s->rows < 1 || s->kv_heads < 1 || s->kv_heads > 4096 || s->head_dim < 8 || s->head_dim % 8 || s->head_dim > 1024)
+        return status_set(err, ROSE_UNSUPPORTED, "kv: %lld tokens of %d heads of %d; the CUDA kernel takes heads of multiples of 8 up to 1024", (long long)s->rows,
+                          s->kv_heads, s->head_dim);
+    if ((s->from != KV_ROWS && !pages(s->from)) || (s->to != KV_ROWS && !pages(s->to)) || (s->from == KV_ROWS && s->to == KV_ROWS))
+        return status_set(err, ROSE_INVALID, "kv: from form %d to form %d", s->from, s->to);
+    if (s->page_tokens < 1) return status_set(err, ROSE_INVALID, "kv: pages of %d tokens", s->page_tokens);
+    int vectors = s->head_dim / 8, threads = 1;
+    while (threads < 32 && threads < vectors) threads *= 2;
+    int64_t all = s->rows * 2 * s->kv_heads * threads;
+    int block = 32;
+    while (block < 256 && all > (int64_t)d->units * block) block *= 2;
+    *out = (struct plan){.kernel = "kv_rows", .rows = s->rows, .times = 2 * s->kv_heads, .per = block / threads, .block = (uint32_t)block};
+    plan_int(out, "KV_HEADS", s->kv_heads);
+    plan_int(out, "HD", s->head_dim);
+    plan_int(out, "PAGE_TOKENS", s->page_tokens);
+    plan_int(out, "FROM", s->from);
+    plan_int(out, "TO", s->to);
+    plan_int(out, "TPR", threads);
+    plan_int(out, "THREADS", block);
+    out->bytes = (double)s->rows * (2.0 * s->kv_heads * (head_bytes(s, s->from) + head_bytes(s, s->to)) + 8.0 * (pages(s->from) + pages(s->to)));
+    out->ops = s->from == s->to ? 0 : (double)s->rows * 2 * s->kv_heads * s->head_dim * 3;
+    plan_stream(out, d, 0.35); /* the slots come before the rows */
+    return ROSE_OK;
+}
