@@ -78,9 +78,11 @@ static bool fill_memory(struct bench *b)
     for (int i = 0; i < TABLE; i++) slots[i] = i, positions[i] = i;
     for (int i = 0; i < 256; i++) freq[i] = 1.0f / (float)(1 + i * i);
     b->tables = (struct bench_tables){upload(b, host, 1 << 20), upload(b, freq, sizeof freq),
-                                      upload(b, positions, TABLE * 4), upload(b, slots, TABLE * 8)};
+                                      upload(b, positions, TABLE * 4), upload(b, slots, TABLE * 8), NULL};
+    memset(slots, 0, TABLE * 8);
+    b->tables.counters = upload(b, slots, TABLE * 4);
     free(host), free(slots), free(positions);
-    return ok && b->tables.weights && b->tables.inv_freq && b->tables.positions && b->tables.slots;
+    return ok && b->tables.counters && b->tables.weights && b->tables.inv_freq && b->tables.positions && b->tables.slots;
 }
 
 /* ---- timing ---- */

@@ -24,6 +24,7 @@ struct bench_tables { /* small device arrays all sets share, random where floats
     void *inv_freq;   /* f32 */
     void *positions;  /* i32 [1 << 18]: 0, 1, 2, … */
     void *slots;      /* i64 [1 << 18]: the same */
+    void *counters;   /* u32 [1 << 18], zero; every kernel leaves them so */
 };
 
 struct bench_entry {

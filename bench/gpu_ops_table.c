@@ -8,6 +8,8 @@
 #include "kernels/params/norm_rows.h"
 #include "kernels/params/qk_rows.h"
 #include "ops/act_cuda.h"
+#include "ops/kv_cuda.h"
+#include "ops/logprob_cuda.h"
 #include "ops/norm_cuda.h"
 #include "ops/qk_cuda.h"
 #include "ops/value_cuda.h"
@@ -375,10 +377,77 @@ static void values(const struct device_info *d, bench_add *add, void *context)
     }
 }
 
+/* ---- keys and values between rows and pages: n = heads, dim, page_tokens, from, to ---- */
+
+static void kv_side(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, int form, struct kv_side *out)
+{
+    struct kv_shape s = {.kv_heads = e->n[0], .head_dim = e->n[1], .page_tokens = e->n[2]};
+    int64_t width = (int64_t)s.kv_heads * s.head_dim, bytes = kv_cuda_layer_bytes(&s, form);
+    *out = (struct kv_side){.slot = t->slots, .k_stride = width, .v_stride = width, .page_bytes = bytes};
+    if (form == KV_ROWS) {
+        out->k = bench_take(m, (size_t)(e->rows * width) * 2);
+        out->v = bench_take(m, (size_t)(e->rows * width) * 2);
+    } else {
+        out->pool = bench_take(m, (size_t)((e->rows + s.page_tokens - 1) / s.page_tokens * bytes));
+    }
+}
+static size_t kv_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, void *params)
+{
+    struct kv_rows_params p = {.rows = (uint32_t)e->rows};
+    kv_side(e, t, m, e->n[3], &p.from);
+    kv_side(e, t, m, e->n[4], &p.to);
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+static void kvs(const struct device_info *d, bench_add *add, void *context)
+{
+    static const struct {
+        const char *name;
+        int from, to;
+    } kinds[] = {{"pages: write bf16", KV_ROWS, KV_PAGES_BF16},      {"pages: write e4m3", KV_ROWS, KV_PAGES_E4M3},  {"pages: write int8", KV_ROWS, KV_PAGES_INT8},
+                 {"pages: copy bf16", KV_PAGES_BF16, KV_PAGES_BF16}, {"pages: bf16 to int8", KV_PAGES_BF16, KV_PAGES_INT8}, {"pages: int8 to bf16", KV_PAGES_INT8, KV_PAGES_BF16},
+                 {"pages: e4m3 to rows", KV_PAGES_E4M3, KV_ROWS}};
+    for (int i = 0; i < COUNT(kinds) * 2; i++) {
+        struct kv_shape s = {.rows = i % 2 ? 32768 : 1, .kv_heads = 8, .head_dim = 128, .page_tokens = 32, .from = kinds[i / 2].from, .to = kinds[i / 2].to};
+        struct bench_entry e = {.op = kinds[i / 2].name, .fill = kv_fill, .rows = s.rows, .n = {s.kv_heads, s.head_dim, s.page_tokens, s.from, s.to},
+                                .set_bytes = (size_t)(s.rows + 32) * (size_t)(s.kv_heads * s.head_dim) * 8 + (size_t)(s.rows + 32) * (size_t)s.kv_heads * 16 + 4096};
+        if (kv_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+        snprintf(e.shape, sizeof e.shape, "%lldx2x%dx%d", (long long)s.rows, s.kv_heads, s.head_dim);
+        add(context, &e);
+    }
+}
+
+/* ---- log-softmax at some tokens: n = vocabulary, want, bf16, blocks ---- */
+
+static size_t logprob_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, void *params)
+{
+    size_t rows = (size_t)e->rows, want = (size_t)e->n[1];
+    struct logprob_rows_params p = {.ids = t->positions, .counters = t->counters, .logits_stride = e->n[0], .rows = (uint32_t)e->rows, .blocks = (uint32_t)e->n[3]};
+    p.logits = bench_take(m, rows * (size_t)e->n[0] * (e->n[2] ? 2 : 4));
+    p.y = bench_take(m, rows * want * 4);
+    p.part = bench_take(m, rows * (size_t)e->n[3] * 8);
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+static void logprobs(const struct device_info *d, bench_add *add, void *context)
+{
+    static const int rows[] = {1, 16, 256};
+    for (int i = 0; i < COUNT(rows) * 2; i++) {
+        struct logprob_shape s = {.rows = rows[i / 2], .vocabulary = 151936, .want = 1, .bf16 = i % 2};
+        struct bench_entry e = {.op = i % 2 ? "log-softmax gather bf16" : "log-softmax gather f32", .fill = logprob_fill, .rows = s.rows, .n = {s.vocabulary, s.want, s.bf16}};
+        if (logprob_cuda_plan(&s, d, &e.plan, &e.n[3], &err_)) return (void)printf("%s\n", err_.message);
+        e.set_bytes = (size_t)s.rows * ((size_t)s.vocabulary * (s.bf16 ? 2 : 4) + 1024 + (size_t)e.n[3] * 8) + 4096;
+        snprintf(e.shape, sizeof e.shape, "%lldx%d", (long long)s.rows, s.vocabulary);
+        add(context, &e);
+    }
+}
+
 void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *context)
 {
     norms(d, sweep, add, context);
     qks(d, sweep, add, context);
     acts(d, sweep, add, context);
     values(d, add, context);
+    kvs(d, add, context);
+    logprobs(d, add, context);
 }
