@@ -12,6 +12,7 @@
  *     sums are waited for
  *
  * Constants: BN (128), STAGES, CLUSTER (1), RASTER, SCALES; those of gemm_epilogue.cuh, PARTS. */
+#define STAGED 0
 #include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/gemm_wgmma.cuh"
 
@@ -76,7 +77,7 @@ DEVICE void fp8_consume(const struct gemm_fp8_wgmma_params *p, const struct wgmm
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         if (SCALES == FP8_CHANNELS) fp8_channels(p, &t, row, d);
-        wgmma_epilogue(&p->t.g, &t, group, d);
+        wgmma_direct(&p->t.g, &t, group, d);
     }
 }
 

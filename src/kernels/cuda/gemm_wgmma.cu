@@ -20,37 +20,41 @@
 #define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
 
-DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, uint32_t group,
-                          uint32_t first, uint32_t count, uint32_t stride)
+DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, const struct wgmma_block *b, uint32_t group)
 {
     const uint32_t steps = ceil_div_u32(p->g.k, BK);
     uint32_t stage = 0, phase = 0;
     float d[BN / 2];
-    for (uint32_t i = first; i < count; i += stride) {
+    for (uint32_t i = b->first; i < b->count; i += b->stride) {
         const struct wgmma_tile t = wgmma_tile_of(&p->g, i);
         uint32_t before = 0;
+        u32x4 old[CHUNK_TURNS];
         for (uint32_t s = 0; s < steps; s++) {
-            const unsigned char *x = stages + stage * STAGE_BYTES + group * (64 * BK * 2), *w = stages + stage * STAGE_BYTES + X_BYTES;
-            mbarrier_wait(&full[stage], phase);
-            const uint64_t a = wgmma_desc(x, 16, 1024, 128), b = wgmma_desc(w, 16, 1024, 128);
+            const unsigned char *x = b->stages + stage * STAGE_BYTES + group * (64 * BK * 2), *w = b->stages + stage * STAGE_BYTES + X_BYTES;
+            mbarrier_wait(&b->full[stage], phase);
+            const uint64_t da = wgmma_desc(x, 16, 1024, 128), db = wgmma_desc(w, 16, 1024, 128);
             wgmma_pin(d, BN / 2);
             wgmma_fence();
-            UNROLL for (uint32_t k = 0; k < BK / 16; k++) MULTIPLY(BN, d, a + k * 2, b + k * 2, (s | k) != 0);
+            UNROLL for (uint32_t k = 0; k < BK / 16; k++) MULTIPLY(BN, d, da + k * 2, db + k * 2, (s | k) != 0);
             wgmma_commit();
             wgmma_pin(d, BN / 2);
             /* The step before is done: its stage may be filled again. */
             if (s) {
                 wgmma_wait(1);
-                wgmma_release(&empty[before]);
+                wgmma_release(&b->empty[before]);
             }
             before = stage;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
+        if (i == b->first) grid_dependency_wait(); /* y may be what the predecessor wrote */
+        if (STAGED && ACCUMULATE) wgmma_old(&p->g, &t, group, 0, old);
         wgmma_wait(0);
         wgmma_pin(d, BN / 2);
-        wgmma_release(&empty[before]);
-        if (i == first) grid_dependency_wait(); /* y may be what the predecessor wrote */
-        wgmma_epilogue(&p->g, &t, group, d);
+        wgmma_release(&b->empty[before]);
+        if (STAGED)
+            wgmma_staged(&p->g, &t, group, d, old, b->result);
+        else
+            wgmma_direct(&p->g, &t, group, d);
     }
 }
 
@@ -63,7 +67,7 @@ KERNEL(gemm_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
         warp_sync(FULL_WARP);
     } else {
         registers_grow(232);
-        wgmma_consume(&p, b.stages, b.full, b.empty, warp_id() / 4 - 1, b.first, b.count, b.stride);
+        wgmma_consume(&p, &b, warp_id() / 4 - 1);
     }
     if (CLUSTER > 1) cluster_sync(); /* the other block may still write into this one's memory and barriers */
 }

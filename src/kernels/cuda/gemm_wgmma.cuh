@@ -6,18 +6,29 @@
 #define ROSE_CUDA_GEMM_WGMMA_CUH
 
 #include "kernels/cuda/common/cluster.cuh"
+#include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
 #include "kernels/params/gemm_wgmma.h"
 
 #define THREADS 384
+#ifndef BM
 #define BM 128
+#endif
 #define BK 64 /* units */
 #define HALF (BN / 2)
 #define COLUMNS (GATED ? HALF : BN)
 #define X_BYTES (BM * BK * 2)
 #define STAGE_BYTES (X_BYTES + BN * BK * 2)
+/* Results of bf16 leave through shared memory of each warp, [16][CHUNK], 16-byte chunk c of row r at c ^ r % 8, in whole lines. */
+#ifndef STAGED
+#define STAGED (!OUT_F32 && COLUMNS % 64 == 0)
+#endif
+#define CHUNK (COLUMNS < 128 ? COLUMNS : 128)
+#define RESULT_BYTES (STAGED ? 16 * CHUNK * 2 : 0)
+#define CHUNK_LANES (CHUNK / 8)
+#define CHUNK_TURNS (16 * CHUNK_LANES / WARP)
 
 struct wgmma_tile {
     uint32_t row, col, part;
@@ -85,7 +96,7 @@ DEVICE void wgmma_finish(const struct gemm_params *p, const struct gemm_part *pa
 
 /* Two blocks of 8 columns at a time. float32: four lanes have a sector of 32 bytes. bf16: neighbouring lanes exchange, so that the
  * even one has four columns of the first block and the odd one of the second: again a sector. */
-DEVICE void wgmma_epilogue(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
+DEVICE void wgmma_direct(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
 {
     const struct gemm_part *part = &p->part[t->part];
     const uint32_t c = lane_id() % 4, odd = c % 2, first = t->row + group * 64 + warp_id() % 4 * 16 + lane_id() / 4;
@@ -117,6 +128,82 @@ DEVICE void wgmma_epilogue(const struct gemm_params *p, const struct wgmma_tile 
         }
 }
 
+/* Where this lane's 16 bytes of a turn of a chunk lie, in y and in shared memory; false where y has none. */
+DEVICE bool wgmma_place(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, uint32_t chunk, uint32_t turn, size_t *y, uint32_t *shared)
+{
+    const struct gemm_part *part = &p->part[t->part];
+    const uint32_t r = turn * (WARP / CHUNK_LANES) + lane_id() / CHUNK_LANES, c = lane_id() % CHUNK_LANES;
+    const uint32_t row = t->row + group * 64 + warp_id() % 4 * 16 + r, col = t->col + chunk * CHUNK + c * 8;
+    *shared = r * (CHUNK * 2) + ((c ^ (r & 7)) << 4);
+    *y = (size_t)row * (size_t)part->y_stride + col;
+    return row < p->rows && col < (uint32_t)part->n;
+}
+/* The old y of a chunk. */
+DEVICE void wgmma_old(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, uint32_t chunk, u32x4 old[CHUNK_TURNS])
+{
+    UNROLL for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+    {
+        const u32x4 zero = {{0, 0, 0, 0}};
+        size_t y;
+        uint32_t shared;
+        old[i] = zero;
+        if (wgmma_place(p, t, group, chunk, i, &y, &shared)) old[i] = ld16((const bf16 *)p->part[t->part].y + y);
+    }
+}
+
+/* Two neighbours of a row from their sums. */
+DEVICE uint32_t wgmma_pair(const struct gemm_params *p, const struct gemm_part *part, uint32_t col, const float d[2], const float up[2], uint32_t old)
+{
+    float v[2] = {0, 0};
+    if (!BIAS || col < (uint32_t)part->n) {
+        UNROLL for (uint32_t e = 0; e < 2; e++) v[e] = gemm_finish(p, part, col + e, d[e], GATED ? up[e] : 0.0f);
+    }
+    if (ACCUMULATE) v[0] += bf16x2_lo_f32(as_bf16x2(old)), v[1] += bf16x2_hi_f32(as_bf16x2(old));
+    return f32_to_bf16x2(v[0], v[1]).bits;
+}
+
+/* old: of the first chunk, asked for beside the last products; those of the next chunk are asked for while one is finished. */
+DEVICE void wgmma_staged(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2], u32x4 old[CHUNK_TURNS],
+                         unsigned char *result)
+{
+    const struct gemm_part *part = &p->part[t->part];
+    const uint32_t lane = lane_id(), r = lane % 16;
+    uint32_t shared;
+    size_t y;
+    UNROLL for (uint32_t chunk = 0; chunk < COLUMNS / CHUNK; chunk++)
+    {
+        if (ACCUMULATE) {
+            UNROLL for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+            {
+                wgmma_place(p, t, group, chunk, i, &y, &shared);
+                st16(result + shared, old[i]);
+            }
+            warp_sync(FULL_WARP);
+            if (chunk + 1 < COLUMNS / CHUNK) wgmma_old(p, t, group, chunk + 1, old);
+        }
+        UNROLL for (uint32_t j = 0; j < CHUNK / 8; j += 2)
+        {
+            unsigned char *at = result + r * (CHUNK * 2) + (((j + lane / 16) ^ (r & 7)) << 4);
+            uint32_t word[4], before[4] = {0, 0, 0, 0};
+            if (ACCUMULATE) {
+                ldmatrix_x4(before, at);
+                warp_sync(FULL_WARP);
+            }
+            UNROLL for (uint32_t h = 0; h < 2; h++)
+            {
+                const uint32_t block = chunk * (CHUNK / 8) + j + h, i = block * 4, col = t->col + block * 8 + lane % 4 * 2, up = GATED ? BN / 4 : 0;
+                word[2 * h] = wgmma_pair(p, part, col, d + i, d + i + up, before[2 * h]);
+                word[2 * h + 1] = wgmma_pair(p, part, col, d + i + 2, d + i + 2 + up, before[2 * h + 1]);
+            }
+            stmatrix_x4(at, word);
+        }
+        warp_sync(FULL_WARP);
+        UNROLL for (uint32_t i = 0; i < CHUNK_TURNS; i++)
+            if (wgmma_place(p, t, group, chunk, i, &y, &shared)) st16((bf16 *)part->y + y, ld16(result + shared));
+        warp_sync(FULL_WARP);
+    }
+}
+
 DEVICE void wgmma_release(mbarrier *empty)
 {
     if (lane_id() != 0) return;
@@ -130,7 +217,7 @@ DEVICE void wgmma_release(mbarrier *empty)
 
 /* Barriers, and who begins where: tile `first` and every `stride`th of `count`. */
 struct wgmma_block {
-    unsigned char *stages;
+    unsigned char *stages, *result; /* result: this warp's */
     mbarrier *full, *empty;
     uint32_t count, stride, first;
 };
@@ -139,7 +226,8 @@ DEVICE struct wgmma_block wgmma_begin(const struct gemm_wgmma_params *p)
 {
     struct wgmma_block b;
     b.stages = dynamic_shared();
-    b.full = (mbarrier *)(b.stages + STAGES * STAGE_BYTES), b.empty = b.full + STAGES;
+    b.result = b.stages + STAGES * STAGE_BYTES + (warp_id() % 8) * RESULT_BYTES; /* of warps 4 to 11 */
+    b.full = (mbarrier *)(b.stages + STAGES * STAGE_BYTES + 8 * RESULT_BYTES), b.empty = b.full + STAGES;
     b.count = ceil_div_u32(p->g.rows, BM * CLUSTER) * p->g.tiles, b.stride = grid_dim_x() / CLUSTER, b.first = block_x() / CLUSTER;
     if (thread_x() == 32) {
         tma_prefetch_map(&p->x);
