@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "device/cuda.h"
 #include "kernels/params/kv_layout.h"
 #include "ops/value.h"
 
@@ -100,20 +101,29 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
             err, ROSE_UNSUPPORTED,
             "attention: heads of %d on %s, pages of %d tokens; attention_wgmma does not take them",
             s->heads.head_dim, d->arch, s->page_tokens);
-    int32_t dim = s->heads.head_dim, m = 128, n = dim > 128 ? 64 : 128, stages = s->stages ? s->stages : 2;
+    int32_t dim = s->heads.head_dim, m = 128, n = dim > 128 ? 64 : 128, stages = s->stages ? s->stages : 2, qs = dim > 128 || stages > 2 ? 1 : 2;
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
     plan_int(out, "FROM_ROWS", s->from_rows);
     plan_int(out, "STAGES", stages);
+    plan_int(out, "QS", qs);
     out->block = 384;
-    out->shared_bytes = (uint32_t)(dim * 2 * (m + stages * 2 * n));
+    out->shared_bytes = (uint32_t)(dim * 2 * (qs * m + stages * 2 * n));
     out->times = s->blocks ? s->blocks : d->units;
     double rows = (double)s->rows;
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
     out->ops = 4.0 * rows * s->heads.heads * dim;
     plan_stream(out, d, 4.0);
     return ROSE_OK;
+}
+
+bool attention_cuda_wgmma_box(const struct plan *p, struct layout_tma *out)
+{
+    int64_t dim = plan_get(p, "HD"), tokens = ROSE_MIN(plan_get(p, "PAGE_TOKENS"), plan_get(p, "N"));
+    /* As many rows as coordinates reach: the page table says which are there. */
+    *out = (struct layout_tma){.rank = 2, .dim = {dim, INT32_MAX}, .stride_bytes = {2, dim * 2}, .box = {64, (int)tokens}, .swizzle_bytes = 128};
+    return plan_get(p, "OWN") == 0 && plan_get(p, "KV_ELEM") == 2;
 }
 
 enum { SPLIT_MOST_SEQS = 4096 };
@@ -210,47 +220,55 @@ static enum rose_status record(struct program *program, const struct op_step *st
                                const struct plan *plan, bool split, struct rose_error *err)
 {
     const struct op_heads *h = &op->heads;
-    struct attention_tile_params p = {.sinks = op->sinks,
-                                      .alibi = op->alibi_slopes,
-                                      .relative = op->relative,
-                                      .q_stride = op->q.stride,
-                                      .y_stride = op->y.stride,
-                                      .k_stride = op->k.stride,
-                                      .v_stride = op->v.stride};
-    struct program_launch l = {
-        .name = "attention", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
-    ROSE_TRY(plan_record(plan, program, EXTENT_ROWS, offsetof(struct attention_tile_params, seqs), &l, err));
+    const bool wgmma = !strcmp(plan->kernel, "attention_wgmma");
+    struct attention_wgmma_params with = {.a = {.sinks = op->sinks,
+                                                .alibi = op->alibi_slopes,
+                                                .relative = op->relative,
+                                                .q_stride = op->q.stride,
+                                                .y_stride = op->y.stride,
+                                                .k_stride = op->k.stride,
+                                                .v_stride = op->v.stride}};
+    struct attention_tile_params *p = &with.a;
+    struct layout_tma box;
+    const size_t at = wgmma ? offsetof(struct attention_wgmma_params, a) : 0;
+    struct program_launch l = {.name = "attention",
+                               .layer = op->layer,
+                               .params = wgmma ? (const void *)&with : p,
+                               .params_bytes = wgmma ? sizeof with : sizeof *p};
+    ROSE_TRY(plan_record(plan, program, EXTENT_ROWS, at + offsetof(struct attention_tile_params, seqs), &l, err));
+    if (wgmma && attention_cuda_wgmma_box(plan, &box) && !program->draft)
+        ROSE_TRY(cuda_tensor_map(program->device, &box, 2, cache->pool, &with.pages, err));
     l.rows_extent = EXTENT_SEQS;
     if (plan->rows == 1 && plan->per == 1) l.grid[0] = (struct program_dim){EXTENT_ONE, plan->times, 0};
     if (split) {
         size_t bytes = attention_cuda_partial_bytes(plan);
         program_buffer_id partial = program_buffer(program, "attention partials", bytes);
         program_buffer_id counters = program_counters(program, "attention counters", (size_t)plan->times * 4);
-        program_use(&l, partial, PROGRAM_WRITE, offsetof(struct attention_tile_params, partial));
-        program_use(&l, counters, PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
-    } else if (!strcmp(plan->kernel, "attention_wgmma")) {
-        program_use(&l, program_counters(program, "attention items", 8), PROGRAM_UPDATE, offsetof(struct attention_tile_params, counters));
+        program_use(&l, partial, PROGRAM_WRITE, at + offsetof(struct attention_tile_params, partial));
+        program_use(&l, counters, PROGRAM_UPDATE, at + offsetof(struct attention_tile_params, counters));
+    } else if (wgmma) {
+        program_use(&l, program_counters(program, "attention items", 8), PROGRAM_UPDATE, at + offsetof(struct attention_tile_params, counters));
     }
     /* What the step's extents tell; keys and values of earlier tokens come on top. */
     memset(&l.cost, 0, sizeof l.cost);
     double width = h->head_dim + h->value_dim;
     l.cost.bytes_per[EXTENT_ROWS] = 2.0 * width * (h->heads + h->kv_heads);
     l.cost.ops_per[EXTENT_ROWS] = 2.0 * width * h->heads;
-    value_use(&l, &op->q, PROGRAM_READ, offsetof(struct attention_tile_params, q));
-    value_use(&l, &op->y, PROGRAM_WRITE, offsetof(struct attention_tile_params, y));
-    program_use(&l, step->seq_rows, PROGRAM_READ, offsetof(struct attention_tile_params, seq_rows));
+    value_use(&l, &op->q, PROGRAM_READ, at + offsetof(struct attention_tile_params, q));
+    value_use(&l, &op->y, PROGRAM_WRITE, at + offsetof(struct attention_tile_params, y));
+    program_use(&l, step->seq_rows, PROGRAM_READ, at + offsetof(struct attention_tile_params, seq_rows));
     if (op->bidirectional) {
-        value_use(&l, &op->k, PROGRAM_READ, offsetof(struct attention_tile_params, k));
-        value_use(&l, &op->v, PROGRAM_READ, offsetof(struct attention_tile_params, v));
+        value_use(&l, &op->k, PROGRAM_READ, at + offsetof(struct attention_tile_params, k));
+        value_use(&l, &op->v, PROGRAM_READ, at + offsetof(struct attention_tile_params, v));
     } else {
-        program_use(&l, step->seq_length, PROGRAM_READ, offsetof(struct attention_tile_params, seq_length));
+        program_use(&l, step->seq_length, PROGRAM_READ, at + offsetof(struct attention_tile_params, seq_length));
         program_use(&l, step->page_table[op->group], PROGRAM_READ,
-                    offsetof(struct attention_tile_params, page_table));
-        p.pool = cache->pool;
-        p.page_bytes = (int64_t)cache->page_bytes;
-        p.layer_offset = op->group_layer * KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim,
+                    at + offsetof(struct attention_tile_params, page_table));
+        p->pool = cache->pool;
+        p->page_bytes = (int64_t)cache->page_bytes;
+        p->layer_offset = op->group_layer * KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim,
                                                                h->value_dim, dtype_info(cache->dtype)->bytes);
-        p.table_stride = step->table_stride;
+        p->table_stride = step->table_stride;
     }
     program_add(program, &l);
     return ROSE_OK;

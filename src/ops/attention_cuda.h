@@ -5,6 +5,7 @@
 #include "kernels/params/attention_tile.h"
 #include "ops/attention.h"
 #include "ops/plan.h"
+#include "tensor/layout.h"
 
 struct attention_shape {
     int64_t rows, seqs; /* to plan for; any numbers run */
@@ -35,6 +36,8 @@ enum rose_status attention_cuda_plan(const struct attention_shape *shape, const 
 enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *shape,
                                            const struct device_info *device, struct plan *out,
                                            struct rose_error *err);
+/* What the map of its pages covers, beginning at the pool; false where the plan needs none. */
+bool attention_cuda_wgmma_box(const struct plan *plan, struct layout_tma *out);
 bool attention_cuda_wgmma_takes(const struct attention_shape *shape, const struct device_info *device);
 
 /* Few rows a sequence: equal shares of all tokens. out->times is the grid. partial_bytes, counters: what its

@@ -105,6 +105,7 @@ struct work {
     int32_t *table; /* [sets][batch][stride] */
     double bytes, ops;
     struct attention_tile_params p[SETS];
+    struct attention_wgmma_params wgmma[SETS]; /* the same, with the map of the pages */
 };
 
 static bool make(struct bench *b, struct work *w)
@@ -222,6 +223,17 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
     return sqrt(error / norm);
 }
 
+static bool use_maps(struct bench *b, struct work *w, const struct plan *plan)
+{
+    struct layout_tma box;
+    bool maps = attention_cuda_wgmma_box(plan, &box);
+    for (int i = 0; i < w->sets; i++) {
+        w->wgmma[i].a = w->p[i];
+        if (maps && !ok(cuda_tensor_map(b->device, &box, 2, b->pool, &w->wgmma[i].pages, &err_))) return false;
+    }
+    return true;
+}
+
 static double time_us(struct bench *b, const struct work *w, struct program_launch *proto, uint32_t blocks,
                       bool dependent)
 {
@@ -233,7 +245,7 @@ static double time_us(struct bench *b, const struct work *w, struct program_laun
         replays = (int)(6000 / (expected * nodes)) + 2;
     for (int i = 0; i < nodes; i++) {
         l[i] = *proto;
-        l[i].params = &w->p[i % w->sets], l[i].dependent = dependent;
+        l[i].params = proto->params == w->wgmma ? (const void *)&w->wgmma[i % w->sets] : &w->p[i % w->sets], l[i].dependent = dependent;
         grids[i][0] = blocks, grids[i][1] = grids[i][2] = 1;
     }
     for (int i = 0; i < 5; i++) {
@@ -253,6 +265,10 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
     const struct shape *s = &w->s;
     struct program_launch l = {
         .name = plan->kernel, .layer = -1, .params = w->p, .params_bytes = sizeof w->p[0]};
+    if (!strcmp(plan->kernel, "attention_wgmma")) {
+        if (!use_maps(b, w, plan)) return (void)b->failed++;
+        l.params = w->wgmma, l.params_bytes = sizeof w->wgmma[0];
+    }
     size_t y_bytes = (size_t)s->batch * (size_t)s->rows * (size_t)s->heads * (size_t)s->dim * 2;
     uint16_t *y = malloc(y_bytes);
     uint32_t blocks = plan_grid(plan, plan->rows);
@@ -280,7 +296,7 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
 static const int split_variants[][4] = {/* least, warps, loaders, stages */
                                         {0, 0, 0, 0}, {0, 0, 4, 0}, {0, 0, 1, 0}, {8, 0, 0, 0},
                                         {2, 0, 0, 0}, {0, 8, 0, 0}, {0, 0, 0, 2}};
-static const int tile_variants[] = {0, 64, 128}; /* 0: wgmma where it can */
+static const int tile_variants[][2] = {{0, 0}, {0, 3}, {64, 0}, {128, 0}}; /* packed rows, 0: wgmma where it can; its stages */
 
 /* Plan v of a shape; false behind the last. */
 static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out,
@@ -302,8 +318,9 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
         if (!ok(attention_cuda_split_plan(&a, d, out, &err_))) return false;
     } else {
         if (v >= (int)(sizeof tile_variants / sizeof *tile_variants)) return false;
-        a.tile = tile_variants[v];
+        a.tile = tile_variants[v][0], a.stages = tile_variants[v][1];
         bool wgmma = !a.tile && attention_cuda_wgmma_takes(&a, d);
+        if (a.stages && (!wgmma || s->dim > 128)) a.stages = 0;
         if (!ok(wgmma ? attention_cuda_wgmma_plan(&a, d, out, &err_)
                       : attention_cuda_plan(&a, d, out, &err_)))
             return false;

@@ -63,6 +63,9 @@ static const struct attention_case cases[] = {
     {"attention prefill 3/1 of 256, alibi",
      AT(LONG, HEADS(3, 1, 256), .blocks = 2, .alibi = true),
      {{50, 100}, {1, 20}}},
+    {"attention prefill 2/2 of 64, whole tiles, one place for queries",
+     AT(LONG, HEADS(2, 2, 64), .blocks = 2, .stages = 3),
+     {{130, 126}, {-1, 0}, {70, 400}, {200, 0}}},
     {"attention prefill 2/1 of 128, own rows",
      AT(LONG, HEADS(2, 1, 128), .blocks = 2, .own = true),
      {{70, 0}, {150, 0}}},
@@ -347,6 +350,8 @@ int op_cases_attention_run(int i, const struct op_io *io)
     if (plan_of(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
     make(&d);
     size_t heads = (size_t)d.s.heads.heads, kv_row = (size_t)d.s.heads.kv_heads * (size_t)d.s.heads.head_dim;
+    _Alignas(64) struct attention_wgmma_params with = {.a = {.seqs = 0}};
+    struct layout_tma box;
     struct attention_tile_params p = {.q_stride = (int64_t)heads * d.s.heads.head_dim,
                                       .y_stride = (int64_t)heads * d.s.heads.head_dim,
                                       .k_stride = (int64_t)kv_row,
@@ -376,7 +381,10 @@ int op_cases_attention_run(int i, const struct op_io *io)
         free(zeros);
     } else if (!strcmp(plan.kernel, "attention_wgmma"))
         p.counters = io->buffer(io->context, "counters", 8, (const uint32_t[2]){0}, false);
-    int wrong = !io->run(io->context, &plan, &p, sizeof p);
+    bool wgmma = !strcmp(plan.kernel, "attention_wgmma");
+    with.a = p;
+    if (wgmma && attention_cuda_wgmma_box(&plan, &box)) io->map(io->context, &with.pages, p.pool, &box);
+    int wrong = wgmma ? !io->run(io->context, &plan, &with, sizeof with) : !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, d.y, p.y, d.all * 2);
     if (!wrong) wrong = check(&d, c->name);
     io->reset(io->context);

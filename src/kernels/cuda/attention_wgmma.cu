@@ -2,17 +2,19 @@
 /* Attention of long chunks of query rows over pages (prefill) on Hopper: one warpgroup loads, two compute 64 packed rows each by wgmma
  * (Shah et al. 2024, FlashAttention-3): the scores of the next tokens and the values of the last are multiplied while the softmax of
  * those between runs, and the two take turns, so that one's softmax runs under the other's products. Blocks stay and take
- * item after item (attention.cuh), the longest first, from a counter; the next item's queries and keys arrive during the end of the last.
+ * item after item (attention.cuh), the longest first, from a counter. The chain does not break between items: the first scores of the
+ * next are multiplied beside the last values of the one before, whose rows are stored under the products that follow.
  *
- *     shared memory: Q[M], then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes], 16-byte chunks
- *     swizzled as wgmma wants them (chunk ^= row % 8)
+ *     shared memory: Q[QS][M], of items in turn, then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes],
+ *     16-byte chunks swizzled as wgmma wants them (chunk ^= row % 8)
  *
- * Keys and values come by cp.async, row by row through the page table; the loading threads see their copies complete and hand them to
- * the matrix unit's proxy.
+ * Pages of bf16 come by TMA, a box for each page of a tile and piece. What TMA cannot bring - tiles at the end of a file, whose last rows
+ * were never written, e4m3 (widened on the way), own rows, and queries - comes by cp.async, row by row; the loading threads see their copies
+ * complete and hand them to the matrix unit's proxy. Every warp of the loading warpgroup arrives once for each tile, whoever loads it.
  *
- * Constants: those of attention.cuh; M (128), N, STAGES; FROM_ROWS: sequences of fewer rows are left to another kernel. */
+ * Constants: those of attention.cuh; M (128), N, STAGES, QS (1, 2); FROM_ROWS: sequences of fewer rows are left to another kernel. */
 #include "kernels/cuda/attention.cuh"
-#include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 
 #define THREADS 384
@@ -22,8 +24,23 @@
 #define KV_PIECE (N * 128)
 #define KV_BYTES (N * HD * 2)
 #define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
+#define BY_TMA (PAGES && KV_ELEM == 2)
+#define TILE_WORDS 8 /* of an item in shared memory */
+#define TILES 4      /* items there: Q of one may be overwritten before its rows are stored, not what says where they go */
+#define Q_BYTES (M * HD * 2)
+/* Of the 168 * 384 of the launch: 128 * (72 + 2 * 216) or 128 * (104 + 2 * 200). */
+#if BY_TMA
+#define LOADER_REGISTERS 72
+#define CONSUMER_REGISTERS 216
+#else
+#define LOADER_REGISTERS 104
+#define CONSUMER_REGISTERS 200
+#endif
 STATIC_ASSERT(M == 128 && (HD == 64 || HD == 128 || HD == 256) && N % 16 == 0 && N % SPAN == 0, "shapes");
 STATIC_ASSERT(!RELATIVE && PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && CHUNKS <= 128, "pages");
+
+/* An item as the loading warpgroup leaves it in shared memory. */
+enum { ITEM_HEAD, ITEM_FIRST, ITEM_ROW0, ITEM_ROWS, ITEM_LENGTH, ITEM_FROM, ITEM_BLOCKS };
 
 struct tile {
     uint32_t kv_head, first; /* first packed row */
@@ -65,26 +82,32 @@ DEVICE uint32_t wg_place(uint32_t row, uint32_t col, uint32_t piece)
 
 struct loader {
     uint32_t thread;
-    mbarrier *pending; /* of the youngest load */
+    mbarrier *pending; /* of the youngest load by cp.async */
     int32_t pages[N / SPAN], last_pages[N / SPAN];
 };
 
+/* What this warp has loaded is complete. */
+DEVICE void wg_hand_over(mbarrier *bar)
+{
+    fence_proxy_async();
+    warp_sync(FULL_WARP);
+    if (lane_id() == 0) mbarrier_arrive(bar);
+}
 /* Closes a load: the one before it is complete then, and handed over. */
 DEVICE void wg_loaded(struct loader *l, mbarrier *bar)
 {
     cp_async_commit();
     if (l->pending) {
         cp_async_wait(1);
-        fence_proxy_async();
-        mbarrier_arrive(l->pending);
+        wg_hand_over(l->pending);
     }
     l->pending = bar;
 }
 DEVICE void wg_flush(struct loader *l)
 {
+    if (!l->pending) return;
     cp_async_wait(0);
-    fence_proxy_async();
-    mbarrier_arrive(l->pending);
+    wg_hand_over(l->pending);
     l->pending = (mbarrier *)0;
 }
 
@@ -126,7 +149,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
             }
             UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
                 st16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), attention_widen(x[i]));
-        } else if (inside) {
+        } else if (inside && !BY_TMA) {
             UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
                 cp_async16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), from + i * ROWS_A_TURN * stride);
         } else {
@@ -146,9 +169,37 @@ DEVICE void wg_pages(const struct tile *t, int32_t t0, int32_t pages[N / SPAN])
     UNROLL for (int i = 0; i < N / SPAN; i++) pages[i] = PAGES ? attention_page(t->table, t0 + i * SPAN, t->length) : 0;
 }
 
+/* K or V of the N tokens from t0, on its way to `bar`. */
+DEVICE void wg_load(const struct attention_wgmma_params *p, struct loader *l, const struct tile *t, const int32_t pages[N / SPAN], int32_t t0,
+                    bool value, unsigned char *to, mbarrier *bar)
+{
+    bool whole = BY_TMA && t0 + N <= t->length;
+    UNROLL for (int i = 0; i < N / SPAN && BY_TMA; i++) whole = whole && pages[i] >= 0;
+    if (!whole) {
+        wg_load_kv(&p->a, t, l->thread, pages, t0, value, to);
+        wg_loaded(l, bar);
+        if (BY_TMA) wg_flush(l);
+        return;
+    }
+    if (l->thread == 0) {
+        /* Rows of HD elements from the pool's begin. */
+        const int32_t first = (int32_t)((p->a.layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) : 0)) / (HD * 2)) +
+                              (int32_t)t->kv_head * PAGE_TOKENS + t0 % PAGE_TOKENS;
+        mbarrier_arrive_expect(bar, KV_BYTES);
+        UNROLL for (int s = 0; s < N / SPAN; s++)
+        {
+            const int32_t row = pages[s] * (int32_t)(p->a.page_bytes / (HD * 2)) + first;
+            UNROLL for (int piece = 0; piece < HD / 64; piece++)
+                tma_load_2d(to + piece * KV_PIECE + s * (SPAN * 128), &p->pages, piece * 64, row, bar, l2_evict_normal());
+        }
+    } else if (lane_id() == 0)
+        mbarrier_arrive(bar);
+    wg_flush(l); /* queries that were asked for before */
+}
+
 struct bars {
-    mbarrier *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty; /* k, v: one a stage */
-    uint32_t *tile; /* shared memory: the item whose Q is there */
+    mbarrier *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty; /* q: one of each place of Q; k, v: one a stage */
+    uint32_t *tile; /* shared memory, [TILES][TILE_WORDS]: items in turn, as their Q */
     uint32_t *item; /* shared memory, [2]: the number of the block's next item, of every other in turn */
 };
 
@@ -165,27 +216,28 @@ DEVICE void wg_took_last(const struct attention_tile_params *p)
     st_u32(relaxed, gpu, counters + 1, 0);
 }
 
-DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages)
+DEVICE void wg_produce(const struct attention_wgmma_params *params, const struct bars *b, unsigned char *qs, unsigned char *stages)
 {
+    const struct attention_tile_params *p = &params->a;
     struct loader l;
-    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
+    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0;
     l.thread = thread_x() % 128;
     l.pending = (mbarrier *)0;
     for (uint32_t round = 0;; round++) {
+        const uint32_t at = round % QS;
         struct tile t;
         if (round) barrier_sync(1, 128);
         bool more = wg_tile(p, round ? b->item[round % 2] : block_x(), &t);
-        uint32_t next = 0;
+        uint32_t next = 0, *tile = b->tile + round % TILES * TILE_WORDS;
         if (l.thread == 0 && more) next = wg_take(p);
-        mbarrier_wait(b->q_empty, q_phase ^ 1);
+        mbarrier_wait(&b->q_empty[at], (round / QS + 1) % 2);
         if (l.thread == 0) {
-            b->tile[0] = t.kv_head, b->tile[1] = t.first, b->tile[2] = (uint32_t)t.row0, b->tile[3] = (uint32_t)t.rows;
-            b->tile[4] = (uint32_t)t.length, b->tile[5] = (uint32_t)t.from, b->tile[6] = t.blocks;
+            tile[ITEM_HEAD] = t.kv_head, tile[ITEM_FIRST] = t.first, tile[ITEM_ROW0] = (uint32_t)t.row0, tile[ITEM_ROWS] = (uint32_t)t.rows;
+            tile[ITEM_LENGTH] = (uint32_t)t.length, tile[ITEM_FROM] = (uint32_t)t.from, tile[ITEM_BLOCKS] = t.blocks;
         }
-        if (more) wg_pages(&t, t.from, l.pages), wg_load_q(p, &t, l.thread, qs);
-        wg_loaded(&l, b->q_full);
+        if (more) wg_pages(&t, t.from, l.pages), wg_load_q(p, &t, l.thread, qs + at * Q_BYTES);
+        wg_loaded(&l, &b->q_full[at]);
         if (l.thread == 0) b->item[(round + 1) % 2] = next;
-        q_phase ^= 1;
         if (!more || !t.blocks) {
             wg_flush(&l);
             if (!more) break;
@@ -197,14 +249,12 @@ DEVICE void wg_produce(const struct attention_tile_params *p, const struct bars 
             int32_t t0 = t.from + (int32_t)(j * N);
             if (j < t.blocks) {
                 mbarrier_wait(&b->k_empty[turn], phase ^ 1);
-                wg_load_kv(p, &t, l.thread, l.pages, t0, false, stages + turn * 2 * KV_BYTES);
-                wg_loaded(&l, &b->k_full[turn]);
+                wg_load(params, &l, &t, l.pages, t0, false, stages + turn * 2 * KV_BYTES, &b->k_full[turn]);
                 if (++turn == STAGES) turn = 0, phase ^= 1;
             }
             if (j > 0) {
                 mbarrier_wait(&b->v_empty[v_turn], v_phase ^ 1);
-                wg_load_kv(p, &t, l.thread, l.last_pages, t0 - N, true, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
-                wg_loaded(&l, &b->v_full[v_turn]);
+                wg_load(params, &l, &t, l.last_pages, t0 - N, true, stages + v_turn * 2 * KV_BYTES + KV_BYTES, &b->v_full[v_turn]);
                 if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
             }
             UNROLL for (int i = 0; i < N / SPAN; i++) l.last_pages[i] = l.pages[i];
@@ -281,42 +331,73 @@ DEVICE void wg_weights(const float s[N / 2], uint32_t w[N / 16][4])
         UNROLL for (int e = 0; e < 4; e++) w[i][e] = f32_to_bf16x2(s[8 * i + 2 * e], s[8 * i + 2 * e + 1]).bits;
 }
 
-DEVICE void wg_rows(const struct attention_tile_params *p, const struct tile *t, uint32_t first, struct rows *r)
+DEVICE void wg_rows(const struct attention_tile_params *p, const uint32_t *item, uint32_t group, struct rows *r)
 {
-    const uint32_t packed = (uint32_t)t->rows * GROUP;
+    const uint32_t first = item[ITEM_FIRST] + group * 64, packed = item[ITEM_ROWS] * GROUP;
+    const int32_t rows = (int32_t)item[ITEM_ROWS], length = (int32_t)item[ITEM_LENGTH];
     int32_t other;
     UNROLL for (int h = 0; h < 2; h++)
     {
         uint32_t f = first + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h;
         int32_t i = (int32_t)(f / GROUP);
-        attention_sight(i, t->rows, t->length, &r->begin[h], &r->end[h]);
+        attention_sight(i, rows, length, &r->begin[h], &r->end[h]);
         if (f >= packed) r->end[h] = 0;
-        r->at[h] = t->length - t->rows + i;
+        r->at[h] = length - rows + i;
         r->m[h] = NO_SCORE, r->l[h] = 0, r->slope[h] = 0;
-        if (ALIBI) r->slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
+        if (ALIBI) r->slope[h] = ((const float *)p->alibi)[item[ITEM_HEAD] * GROUP + f % GROUP] * LOG2_E;
     }
-    attention_sight((int32_t)(first / GROUP), t->rows, t->length, &other, &r->all_end);
-    attention_sight((int32_t)((first + 63) / GROUP), t->rows, t->length, &r->all_begin, &other);
+    attention_sight((int32_t)(first / GROUP), rows, length, &other, &r->all_end);
+    attention_sight((int32_t)((first + 63) / GROUP), rows, length, &r->all_begin, &other);
     if (first + 64 > packed) r->all_end = 0;
 }
 
-DEVICE void wg_store(const struct attention_tile_params *p, const struct tile *t, uint32_t first, const struct rows *r, const float *o)
+/* What is left of an item when its last scores are weights. */
+struct ending {
+    float m[2], l[2]; /* m: with SINKS */
+};
+
+/* Where packed row f of an item has its results; NULL beyond the item. */
+DEVICE bf16 *wg_row(const struct attention_tile_params *p, const uint32_t *item, uint32_t f)
 {
+    if (f >= item[ITEM_ROWS] * GROUP) return (bf16 *)0;
+    return (bf16 *)p->y + ((int64_t)item[ITEM_ROW0] + (int64_t)(f / GROUP)) * p->y_stride + (item[ITEM_HEAD] * GROUP + f % GROUP) * HD;
+}
+
+/* Two blocks of 8 columns at a time: neighbouring lanes exchange, so that the even one has four columns of the first block and the odd one of the
+ * second, and four lanes a sector of 32 bytes. */
+DEVICE void wg_store(const struct attention_tile_params *p, const uint32_t *item, uint32_t group, const struct ending *e, const float *o)
+{
+    const uint32_t c = lane_id() % 4, odd = c % 2;
     UNROLL for (int h = 0; h < 2; h++)
     {
-        uint32_t f = first + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h;
-        float sum = warp_sum_f32(r->l[h], 4), scale = 1;
+        const uint32_t f = item[ITEM_FIRST] + group * 64 + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h;
+        float sum = warp_sum_f32(e->l[h], 4), scale = 1;
         if (SINKS) {
-            float sink = ((const float *)p->sinks)[t->kv_head * GROUP + f % GROUP] * LOG2_E, most = max_f32(r->m[h], sink);
-            scale = exp2_approx(r->m[h] - most);
+            float sink = ((const float *)p->sinks)[item[ITEM_HEAD] * GROUP + f % GROUP] * LOG2_E, most = max_f32(e->m[h], sink);
+            scale = exp2_approx(e->m[h] - most);
             sum = fma_f32(sum, scale, exp2_approx(sink - most));
         }
-        scale = sum > 0 && r->m[h] > NO_SCORE ? scale * rcp_approx(sum) : 0.0f;
-        if (f >= (uint32_t)t->rows * GROUP) continue;
-        bf16 *to = (bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD +
-                   lane_id() % 4 * 2;
-        UNROLL for (int d = 0; d < HD / 8; d++)
-            st4(to + d * 8, f32_to_bf16x2(o[4 * d + 2 * h] * scale, o[4 * d + 2 * h + 1] * scale).bits);
+        scale = sum > 0 ? scale * rcp_approx(sum) : 0.0f; /* who has seen nothing has l = 0 */
+        bf16 *to = wg_row(p, item, f);
+        UNROLL for (int d = 0; d < HD / 8; d += 2)
+        {
+            uint32_t word[2];
+            UNROLL for (int i = 0; i < 2; i++) word[i] = f32_to_bf16x2(o[4 * (d + i) + 2 * h] * scale, o[4 * (d + i) + 2 * h + 1] * scale).bits;
+            const uint32_t other = shuffle_xor_u32(FULL_WARP, odd ? word[0] : word[1], 1, WARP), mine = odd ? word[1] : word[0];
+            const u32x2 out = {{odd ? other : mine, odd ? mine : other}};
+            if (to) st8(to + (d + odd) * 8 + (c - odd) * 2, out);
+        }
+    }
+}
+
+/* Rows that see nothing. */
+DEVICE void wg_store_zeros(const struct attention_tile_params *p, const uint32_t *item, uint32_t group)
+{
+    const u32x2 zero = {{0, 0}};
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        bf16 *to = wg_row(p, item, item[ITEM_FIRST] + group * 64 + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h);
+        UNROLL_N(1) for (int d = lane_id() % 4 * 4; d < HD && to; d += 16) st8(to + d, zero);
     }
 }
 
@@ -327,104 +408,137 @@ DEVICE void wg_release(mbarrier *bar)
     if (lane_id() == 0) mbarrier_arrive(bar);
 }
 
+/* Waits for item `*round` or the first behind it of which there is something to see; NULL behind the last. */
+DEVICE const uint32_t *wg_begin(const struct attention_tile_params *p, const struct bars *b, uint32_t *round, uint32_t group)
+{
+    for (;; ++*round) {
+        const uint32_t *item = b->tile + *round % TILES * TILE_WORDS;
+        mbarrier_wait(&b->q_full[*round % QS], *round / QS % 2);
+        if (item[ITEM_HEAD] == NO_TILE) return (const uint32_t *)0;
+        if (item[ITEM_BLOCKS]) return item;
+        wg_store_zeros(p, item, group);
+        wg_release(&b->q_empty[*round % QS]);
+    }
+}
+
+/* Stages in turn. */
+struct ring {
+    uint32_t turn, phase;
+};
+DEVICE void wg_advance(struct ring *r)
+{
+    if (++r->turn == STAGES) r->turn = 0, r->phase ^= 1;
+}
+
 DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars *b, unsigned char *qs, unsigned char *stages,
                        float *order)
 {
     const uint32_t group = warp_id() / 4 - 1;
-    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, q_phase = 0;
+    const unsigned char *q = qs + group * 64 * 128;
+    struct ring k = {0, 0}, v = {0, 0};
+    struct rows r;
+    struct ending e;
+    float s[N / 2], o[HD / 2];
+    uint32_t w[N / 16][4], round = 0, left; /* left: blocks of the item whose scores have not been asked for */
+    const uint32_t *item = wg_begin(p, b, &round, group), *ended = item;
+    if (!item) return;
     if (group == 1) barrier_arrive(2, 256);
-    for (;;) {
-        struct tile t;
-        mbarrier_wait(b->q_full, q_phase);
-        q_phase ^= 1;
-        t.kv_head = b->tile[0], t.first = b->tile[1], t.row0 = (int32_t)b->tile[2], t.rows = (int32_t)b->tile[3];
-        t.length = (int32_t)b->tile[4], t.from = (int32_t)b->tile[5], t.blocks = b->tile[6];
-        if (t.kv_head == NO_TILE) break;
-        struct rows r;
-        float s[N / 2], o[HD / 2];
-        uint32_t w[N / 16][4];
-        const uint32_t first = t.first + group * 64;
-        wg_rows(p, &t, first, &r);
-        UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
-        if (t.blocks) {
-            const unsigned char *q = qs + group * 64 * 128;
-            mbarrier_wait(&b->k_full[turn], phase);
-            wgmma_fence();
-            wg_scores(s, q, stages + turn * 2 * KV_BYTES);
-            wgmma_commit();
-            wgmma_wait(0);
-            wgmma_pin(s, N / 2);
-            wg_release(&b->k_empty[turn]);
-            if (++turn == STAGES) turn = 0, phase ^= 1;
-            wg_softmax(s, t.from, &r);
-            wg_weights(s, w);
-            UNROLL_N(1) for (uint32_t j = 1; j < t.blocks; j++)
-            {
-                mbarrier_wait(&b->k_full[turn], phase);
-                barrier_sync(2 + group, 256);
-                wgmma_fence();
-                wg_scores(s, q, stages + turn * 2 * KV_BYTES);
-                wgmma_commit();
-                mbarrier_wait(&b->v_full[v_turn], v_phase);
-                wg_values(o, w, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
-                wgmma_commit();
-                barrier_arrive(3 - group, 256);
-                wgmma_wait(1);
-                wgmma_pin(s, N / 2);
-                wg_release(&b->k_empty[turn]);
-                if (++turn == STAGES) turn = 0, phase ^= 1;
-                wg_softmax(s, t.from + (int32_t)(j * N), &r);
-                wgmma_keep_order(order, r.l[0] + r.l[1]); /* the softmax's last result */
-                wgmma_wait(0);
-                wgmma_pin(o, HD / 2);
-                wg_release(&b->v_empty[v_turn]);
-                if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
-                wg_weights(s, w);
-                UNROLL for (int i = 0; i < HD / 2; i++) o[i] *= r.keep[i / 2 % 2];
-            }
-            wg_release(b->q_empty);
-            mbarrier_wait(&b->v_full[v_turn], v_phase);
-            wgmma_fence();
-            wg_values(o, w, stages + v_turn * 2 * KV_BYTES + KV_BYTES);
-            wgmma_commit();
-            wgmma_wait(0);
-            wgmma_pin(o, HD / 2);
-            wg_release(&b->v_empty[v_turn]);
-            if (++v_turn == STAGES) v_turn = 0, v_phase ^= 1;
-        } else {
-            wg_release(b->q_empty);
+    mbarrier_wait(&b->k_full[k.turn], k.phase);
+    wgmma_fence();
+    wg_scores(s, q + round % QS * Q_BYTES, stages + k.turn * 2 * KV_BYTES);
+    wgmma_commit();
+    wgmma_wait(0);
+    wgmma_pin(s, N / 2);
+    wg_release(&b->k_empty[k.turn]);
+    wg_advance(&k);
+    wg_rows(p, item, group, &r);
+    int32_t t0 = (int32_t)item[ITEM_FROM];
+    left = item[ITEM_BLOCKS] - 1;
+    wg_softmax(s, t0, &r);
+    wg_weights(s, w);
+    UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
+    /* Weights of a block are there, o is the sum before it. */
+    UNROLL_N(1) for (;;)
+    {
+        const bool ends = left == 0;
+        if (ends) {
+            UNROLL for (int h = 0; h < 2; h++) e.m[h] = r.m[h], e.l[h] = r.l[h];
+            wg_release(&b->q_empty[round % QS]);
+            ended = item, round++;
+            item = wg_begin(p, b, &round, group);
+            if (!item) break;
         }
-        wg_store(p, &t, first, &r, o);
+        mbarrier_wait(&b->k_full[k.turn], k.phase);
+        barrier_sync(2 + group, 256);
+        wgmma_fence();
+        wg_scores(s, q + round % QS * Q_BYTES, stages + k.turn * 2 * KV_BYTES);
+        wgmma_commit();
+        mbarrier_wait(&b->v_full[v.turn], v.phase);
+        wg_values(o, w, stages + v.turn * 2 * KV_BYTES + KV_BYTES);
+        wgmma_commit();
+        barrier_arrive(3 - group, 256);
+        wgmma_wait(1);
+        wgmma_pin(s, N / 2);
+        wg_release(&b->k_empty[k.turn]);
+        wg_advance(&k);
+        t0 += N;
+        if (ends) {
+            wg_rows(p, item, group, &r);
+            t0 = (int32_t)item[ITEM_FROM], left = item[ITEM_BLOCKS];
+        }
+        left--;
+        wg_softmax(s, t0, &r);
+        wgmma_keep_order(order, r.l[0] + r.l[1]); /* the softmax's last result */
+        wgmma_wait(0);
+        wgmma_pin(o, HD / 2);
+        wg_release(&b->v_empty[v.turn]);
+        wg_advance(&v);
+        wg_weights(s, w);
+        if (ends) {
+            wg_store(p, ended, group, &e, o);
+            UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
+        } else {
+            UNROLL for (int i = 0; i < HD / 2; i++) o[i] *= r.keep[i / 2 % 2];
+        }
     }
+    mbarrier_wait(&b->v_full[v.turn], v.phase);
+    wgmma_fence();
+    wg_values(o, w, stages + v.turn * 2 * KV_BYTES + KV_BYTES);
+    wgmma_commit();
+    wgmma_wait(0);
+    wgmma_pin(o, HD / 2);
+    wg_store(p, ended, group, &e, o);
     if (group == 0) barrier_sync(2, 256); /* takes what the other arrived for last */
 }
 
-KERNEL(attention_wgmma, struct attention_tile_params, p, THREADS, 1)
+KERNEL(attention_wgmma, struct attention_wgmma_params, p, THREADS, 1)
 {
-    SHARED(mbarrier, bar, 2 + 4 * STAGES);
+    SHARED(mbarrier, bar, 2 * QS + 4 * STAGES);
     SHARED(float, order, THREADS);
-    SHARED(uint32_t, tile, 8);
+    SHARED(uint32_t, tile, TILES * TILE_WORDS);
     SHARED(uint32_t, item, 2);
     struct bars b;
-    unsigned char *qs = dynamic_shared(), *stages = qs + M * HD * 2;
-    b.q_full = bar, b.q_empty = bar + 1, b.k_full = bar + 2, b.k_empty = b.k_full + STAGES;
+    unsigned char *qs = dynamic_shared(), *stages = qs + QS * Q_BYTES;
+    b.q_full = bar, b.q_empty = bar + QS, b.k_full = bar + 2 * QS, b.k_empty = b.k_full + STAGES;
     b.tile = tile, b.item = item;
     b.v_full = b.k_empty + STAGES, b.v_empty = b.v_full + STAGES;
     if (thread_x() == 0) {
-        mbarrier_init(b.q_full, 128), mbarrier_init(b.q_empty, 8);
+        for (int i = 0; i < QS; i++) mbarrier_init(&b.q_full[i], 4), mbarrier_init(&b.q_empty[i], 8);
         for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(&b.k_full[i], 128), mbarrier_init(&b.v_full[i], 128);
+            mbarrier_init(&b.k_full[i], 4), mbarrier_init(&b.v_full[i], 4);
             mbarrier_init(&b.k_empty[i], 8), mbarrier_init(&b.v_empty[i], 8);
         }
+        fence_mbarrier_init();
+        if (BY_TMA) tma_prefetch_map(&p.pages);
     }
     grid_dependency_launch();
     block_sync();
     grid_dependency_wait();
     if (warp_id() < 4) {
-        registers_shrink(88); /* 88 * 128 + 208 * 256 are the 168 * 384 of the launch */
+        registers_shrink(LOADER_REGISTERS);
         wg_produce(&p, &b, qs, stages);
     } else {
-        registers_grow(208);
-        wg_consume(&p, &b, qs, stages, order + thread_x());
+        registers_grow(CONSUMER_REGISTERS);
+        wg_consume(&p.a, &b, qs, stages, order + thread_x());
     }
 }

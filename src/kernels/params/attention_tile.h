@@ -28,4 +28,9 @@ struct attention_tile_params {
     int32_t table_stride;
 };
 
+struct attention_wgmma_params {
+    struct tensor_map pages; /* of bf16: the pool as rows of HD, boxes of 64 by a page's tokens (at most a tile's), swizzle 128 */
+    struct attention_tile_params a;
+};
+
 #endif
