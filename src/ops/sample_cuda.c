@@ -2,10 +2,9 @@
 
 enum {
     TILE = 512,
-    THREADS = 256,
-    WARPS = THREADS / 32,
-    RESIDENT = 4 /* blocks an SM: 37 KB shared memory each */
+    THREADS = 256
 };
+/* 1024 threads an SM: 64 registers each. */
 
 static int32_t tiles_of(const struct sample_shape *s)
 {
@@ -27,19 +26,19 @@ enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct dev
                           (long long)s->rows, s->vocabulary);
     /* One row: a tile a warp, nothing waits for a second round of loads. Many: the SMs full four times over,
      * so that the blocks that draw overlap those that read. */
-    int32_t tiles = tiles_of(s), most = (tiles + WARPS - 1) / WARPS;
-    int64_t want = (4 * (int64_t)d->units * RESIDENT + s->rows - 1) / s->rows;
+    int32_t threads = s->threads ? s->threads : THREADS, warps = threads / 32, tiles = tiles_of(s), most = (tiles + warps - 1) / warps;
+    int64_t want = (4 * (int64_t)d->units * (1024 / threads) + s->rows - 1) / s->rows;
     want = ROSE_MAX(1, ROSE_MIN(most, want));
     int64_t share =
-        ((tiles + want - 1) / want + WARPS - 1) / WARPS * WARPS; /* whole rounds of the block's warps */
+        ((tiles + want - 1) / want + warps - 1) / warps * warps; /* whole rounds of the block's warps */
     *blocks = (int32_t)((tiles + share - 1) / share);
     *out = (struct plan){.kernel = "sample", .rows = s->rows, .times = *blocks, .per = 1};
     plan_int(out, "VOCAB", s->vocabulary);
     plan_int(out, "BF16", s->bf16);
     plan_int(out, "MODIFY", s->modify);
-    plan_int(out, "THREADS", THREADS);
-    plan_int(out, "MIN_BLOCKS", RESIDENT);
-    out->block = THREADS;
+    plan_int(out, "THREADS", threads);
+    plan_int(out, "MIN_BLOCKS", 1024 / threads);
+    out->block = (uint32_t)threads;
     out->bytes = (double)s->rows * ((s->bf16 ? 2.0 : 4.0) * s->vocabulary + 8.0 * 11 * tiles);
     out->ops = 8.0 * (double)s->rows * s->vocabulary;
     /* Reads run at 4.55 of the 4.2 TB/s that plan_stream counts for copies; the row's parameters come first,

@@ -10,6 +10,7 @@ struct sample_shape {
     int32_t vocabulary;
     bool bf16;   /* logits; else f32. Rows are 16-byte aligned */
     bool modify; /* rows may have edits, penalties or masks */
+    int threads; /* measured choice: threads a block; 0: the plan's own */
 };
 /* *blocks: params.blocks; the grid is rows * blocks. */
 enum rose_status sample_cuda_plan(const struct sample_shape *shape, const struct device_info *device,

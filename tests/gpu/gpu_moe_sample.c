@@ -1,7 +1,7 @@
 /* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then
  * measured by replay of graphs over rotating buffers. Needs NVRTC there.
  *
- *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--sources DIR]   last line "N passed, N failed"
+ *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--sources DIR]   last line "N passed, N failed"
  *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the
  * kernels
  */
@@ -77,7 +77,7 @@ struct moe_set {
     void *memory[13];
     int n;
 };
-static int few_; /* as struct moe_cuda_shape has it */
+static int few_, threads_; /* as the shapes have them */
 static void *moe_get(struct moe_set *s, size_t bytes)
 {
     s->bytes[s->n] = bytes;
@@ -342,7 +342,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static void sample_check_all(bool bf16)
 {
     enum { ROWS = 3 * KINDS };
-    struct sample_shape s = {.rows = ROWS, .vocabulary = VOCABULARY, .bf16 = bf16};
+    struct sample_shape s = {.rows = ROWS, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
     struct plan plan;
     int32_t blocks;
     if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
@@ -379,7 +379,7 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
     static struct program_launch l[MAX_LAUNCHES];
     static uint32_t grids[MAX_LAUNCHES][3];
     static struct sample_set m[128];
-    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16};
+    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
     struct plan plan;
     int32_t blocks;
     if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
@@ -469,7 +469,7 @@ static void request_all(const struct device_info *d)
         ok(plan_request(&plan, jit_, d->arch, &k, &err_));
     }
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        struct sample_shape s = {.rows = 1, .vocabulary = VOCABULARY, .bf16 = bf16};
+        struct sample_shape s = {.rows = 1, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
         if (ok(sample_cuda_plan(&s, d, &plan, &n, &err_))) ok(plan_request(&plan, jit_, d->arch, &k, &err_));
     }
     ok(jit_compile_all(jit_, &err_));
@@ -494,10 +494,12 @@ int main(int argc, char **argv)
             sources = argv[++i];
         else if (!strcmp(argv[i], "--few"))
             few_ = 1;
+        else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
+            threads_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--no-check"))
             check = false;
         else
-            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] "
+            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] "
                           "[--sources DIR] [--compile ARCH]\n"),
                    2;
     }

@@ -7,42 +7,73 @@
 /* ---- the last block: candidates
  * ------------------------------------------------------------------------------------------ */
 
+/* One 256-bin histogram of the distances from the top narrows the search to an eighth of a logit: the least key of the bins that
+ * make up k maxima. *found: how many reach it; 0: fewer than k are numbers. */
+#define DISTANCES 256
+DEVICE uint32_t bound_bins(const struct scratch *m, const uint32_t *key, uint32_t k, float top, uint32_t *found)
+{
+    uint32_t *bins = (uint32_t *)m->pool, least = 0xffffffffu;
+    UNROLL_N(1) for (uint32_t i = thread_x(); i < DISTANCES; i += THREADS) bins[i] = 0;
+    if (thread_x() == 0) m->word[W_FOUND] = DISTANCES, m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu;
+    block_sync();
+    uint32_t bin[KEYS];
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
+    {
+        const float d = (top - value_of(key[i])) * 8.0f;
+        bin[i] = d < DISTANCES - 1 ? (uint32_t)d : DISTANCES - 1;
+        if (key[i] >= LEAST_KEY) red_add_u32(relaxed, cta, &bins[bin[i]], 1);
+    }
+    block_sync();
+    if (warp_id() == 0) { /* each lane 8 bins */
+        uint32_t n[8], sum = 0;
+        UNROLL for (uint32_t i = 0; i < 8; i++) n[i] = bins[lane_id() * 8 + i], sum += n[i];
+        uint32_t upto = warp_scan_u32(sum) - sum;
+        UNROLL for (uint32_t i = 0; i < 8; i++)
+        {
+            if (upto < k && upto + n[i] >= k) m->word[W_FOUND] = lane_id() * 8 + i, m->word[W_COUNT] = upto + n[i];
+            upto += n[i];
+        }
+    }
+    block_sync();
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
+        if (key[i] >= LEAST_KEY && bin[i] <= m->word[W_FOUND]) least = min_u32(least, key[i]);
+    least = redux_min_u32(FULL_WARP, least);
+    if (lane_id() == 0) atom_min_u32(relaxed, cta, &m->word[W_LOW], least);
+    block_sync();
+    *found = m->word[W_COUNT];
+    return *found ? m->word[W_LOW] : LEAST_KEY;
+}
+
 /* A key that at least k maxima reach, and not many more. */
 DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint32_t k, uint32_t top)
 {
-    uint32_t key[KEYS], low = LEAST_KEY, high = top + 1, turn = 0;
-    block_sync(); /* of `reduce` the last readers */
+    uint32_t key[KEYS], low, high = top + 1, turn = 0, n;
+    block_sync(); /* of `reduce` and the pool the last readers */
     UNROLL for (uint32_t i = 0; i < KEYS; i++)
     {
         uint32_t s = i * THREADS + thread_x();
         key[i] = s < SUBS ? key_of(stats[s]) : 0;
     }
-    while (high - low > 1 && k < SUBS) {
-        uint32_t middle = low + (high - low) / 2, n = 0;
-        UNROLL for (uint32_t i = 0; i < KEYS; i++) n += key[i] >= middle;
-        n = redux_add_u32(FULL_WARP, n);
-        if (lane_id() == 0) m->reduce[turn * WARPS + warp_id()] = n;
+    if (k >= SUBS) return LEAST_KEY;
+    low = bound_bins(m, key, k, value_of(top), &n);
+    while (n > k + k / 2 + 16 && high - low > 1) {
+        uint32_t middle = low + (high - low) / 2, reach = 0;
+        UNROLL for (uint32_t i = 0; i < KEYS; i++) reach += key[i] >= middle;
+        reach = redux_add_u32(FULL_WARP, reach);
+        if (lane_id() == 0) m->reduce[turn * WARPS + warp_id()] = reach;
         block_sync();
-        n = 0;
-        for (uint32_t w = 0; w < WARPS; w++) n += (uint32_t)m->reduce[turn * WARPS + w];
+        reach = 0;
+        for (uint32_t w = 0; w < WARPS; w++) reach += (uint32_t)m->reduce[turn * WARPS + w];
         turn ^= 1;
-        if (n < k)
+        if (reach < k)
             high = middle;
         else
-            low = middle;
-        if (n >= k && n <= k + k / 2 + 16) break;
+            low = middle, n = reach;
     }
     block_sync();
     return low;
 }
 
-DEVICE void keep(const struct scratch *m, uint32_t token, float v, uint32_t least)
-{
-    uint32_t key = key_of(v);
-    if (key < least) return;
-    uint32_t n = atom_add_u32(relaxed, cta, &m->word[W_COUNT], 1);
-    if (n < CANDIDATES) m->pool[n] = (uint64_t)key << 32 | (0xffffffffu - token);
-}
 /* One load of sub-blocks a lane: WARP * each / 64 of them a warp. */
 DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_t n, uint32_t least,
                         uint32_t each)
@@ -59,19 +90,20 @@ DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_
                       : VOCAB;
             load(s, token[u], each, v[u]);
         }
-        uint32_t hits = 0; /* few: one copy of what is done with them */
+        uint32_t hits = 0;
         UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
             (uint32_t)(key_of(v[u][e]) >= least) << (u * each + e);
-        while (hits) {
-            uint32_t bit = ffs_u32(hits) - 1, where = VOCAB;
-            float x = 0.0f;
-            UNROLL for (uint32_t u = 0; u < 4; u++)
-            {
-                if (bit / each == u) where = token[u] + bit % each;
-                UNROLL for (uint32_t e = 0; e < each; e++) x = bit == u * each + e ? v[u][e] : x;
-            }
-            keep(m, where, x, least);
-            hits &= hits - 1;
+        /* One place in the pool for the whole warp's, shared out by a scan. */
+        uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), to = 0;
+        const uint32_t all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
+        if (all == 0) continue;
+        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], all);
+        to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
+        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
+        {
+            if (!(hits >> (u * each + e) & 1)) continue;
+            if (to < CANDIDATES) m->pool[to] = (uint64_t)key_of(v[u][e]) << 32 | (0xffffffffu - (token[u] + e));
+            to++;
         }
     }
 }
@@ -82,11 +114,16 @@ DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uin
     block_sync();
     if (thread_x() < 2) m->word[thread_x() ? W_LIST : W_COUNT] = 0;
     block_sync();
-    for (uint32_t i = thread_x(); i < SUBS; i += THREADS)
-        if (key_of(s->stats[i]) >= least) {
-            uint32_t n = atom_add_u32(relaxed, cta, &m->word[W_LIST], 1);
-            m->list[n] = (uint16_t)i;
-        }
+    for (uint32_t from = warp_id() * WARP; from < SUBS; from += THREADS) {
+        const uint32_t i = from + lane_id();
+        const bool take = i < SUBS && key_of(s->stats[i]) >= least;
+        const uint32_t all = warp_ballot(FULL_WARP, take);
+        uint32_t n = 0;
+        if (all == 0) continue;
+        if (lane_id() == 0) n = atom_add_u32(relaxed, cta, &m->word[W_LIST], popcount_u32(all));
+        n = shuffle_u32(FULL_WARP, n, 0, WARP) + popcount_u32(all & ((1u << lane_id()) - 1));
+        if (take) m->list[n] = (uint16_t)i;
+    }
     block_sync();
     if (NARROW(s))
         gather_part(m, s, m->word[W_LIST], least, 8);
@@ -95,9 +132,20 @@ DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uin
     block_sync();
     return m->word[W_COUNT];
 }
-/* Falling; a bitonic network over the next power of two. */
+/* Falling. Few: a candidate's place is the number of those above it. Many: a bitonic network over the next power of two; pairs at
+ * most 32 apart lie in 64 candidates that one warp has in every such step, so that only it need wait. */
 DEVICE_CALL void sort(const struct scratch *m, uint32_t n)
 {
+    const uint32_t few = THREADS < 256 ? THREADS : 256;
+    if (n <= few) {
+        const uint64_t mine = thread_x() < n ? m->pool[thread_x()] : 0;
+        uint32_t place = 0;
+        if (thread_x() < (n + WARP - 1) / WARP * WARP) UNROLL_N(4) for (uint32_t i = 0; i < n; i++) place += m->pool[i] > mine;
+        block_sync();
+        if (thread_x() < n) m->pool[place] = mine;
+        block_sync();
+        return;
+    }
     uint32_t size = 2;
     while (size < n) size *= 2;
     UNROLL_N(1) for (uint32_t i = n + thread_x(); i < size; i += THREADS) m->pool[i] = 0;
@@ -113,8 +161,11 @@ DEVICE_CALL void sort(const struct scratch *m, uint32_t n)
                 m->pool[hi] = a;
             }
         }
-        block_sync();
+        const uint32_t next = j > 1 ? j / 2 : k; /* the distance of the next step */
+        if (j > 32 || next > 32) block_sync();
+        else warp_sync(FULL_WARP);
     }
+    block_sync();
 }
 DEVICE uint64_t mass_of(uint64_t candidate, float top, float scale)
 {
@@ -380,25 +431,42 @@ DEVICE_CALL uint32_t cross(const struct scratch *m, const struct bins *own, bool
     *mass = m->wide[1];
     return m->word[W_SPARE];
 }
-/* Elements of a bin into the pool; the lowest and highest key. */
+/* Elements of a bin into the pool, a place for all that a warp finds at once; the lowest and highest key. */
 DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const struct range *g, float top,
                          float scale)
 {
+    uint32_t low = 0xffffffffu, high = 0;
     block_sync();
-    if (thread_x() == 0) m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu, m->word[W_HIGH] = 0;
+    if (thread_x() == 0) m->word[W_COUNT] = 0, m->word[W_LOW] = low, m->word[W_HIGH] = high;
     block_sync();
-    for (uint32_t t = thread_x(); t < VOCAB; t += THREADS * BATCH) {
+    for (uint32_t from = 0; from < VOCAB; from += THREADS * BATCH) {
+        const uint32_t t = from + thread_x();
         float v[BATCH];
+        uint32_t hits = 0;
         load_batch(s, t, v);
         UNROLL for (uint32_t i = 0; i < BATCH; i++)
         {
-            uint32_t key = key_of(v[i]);
-            if (!in_range(g, key) || (g->distance && bin_of(g, v[i], key, top, scale * 44.0f) != g->bin))
-                continue;
-            atom_min_u32(relaxed, cta, &m->word[W_LOW], key);
-            red_max_u32(relaxed, cta, &m->word[W_HIGH], key);
-            keep(m, t + i * THREADS, v[i], 0);
+            const uint32_t key = key_of(v[i]);
+            if (!in_range(g, key) || (g->distance && bin_of(g, v[i], key, top, scale * 44.0f) != g->bin)) continue;
+            low = min_u32(low, key), high = max_u32(high, key);
+            hits |= 1u << i;
         }
+        const uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
+        uint32_t to = 0;
+        if (all == 0) continue;
+        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], all);
+        to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            if (!(hits >> i & 1)) continue;
+            if (to < CANDIDATES) m->pool[to] = (uint64_t)key_of(v[i]) << 32 | (0xffffffffu - (t + i * THREADS));
+            to++;
+        }
+    }
+    low = redux_min_u32(FULL_WARP, low), high = redux_max_u32(FULL_WARP, high);
+    if (lane_id() == 0) {
+        atom_min_u32(relaxed, cta, &m->word[W_LOW], low);
+        red_max_u32(relaxed, cta, &m->word[W_HIGH], high);
     }
     block_sync();
 }
