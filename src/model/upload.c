@@ -13,7 +13,7 @@
 /* --- from the file -------------------------------------------------------------------------------------------------------- */
 
 /*  next job --> a free slot --> filled by a worker --> [filled queue] --> copied by the caller --> [flying queue] --> free again */
-enum { SLOTS = 12, SLOT_BYTES = 8 << 20, MOST_WORKERS = 12 };
+enum { SLOTS = 12, SLOT_BYTES = 2 << 20, MOST_WORKERS = 12 }; /* pinning costs more than 1 ms a megabyte */
 
 struct job {
     size_t piece;
