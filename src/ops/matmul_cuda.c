@@ -258,16 +258,16 @@ static enum rose_status record(struct program *program, const struct op_matmul *
 
 /* ---- by the library ---- */
 
-/* From so many rows on the library's tiles beat own kernels; a gated pair of gemm_wgmma, which needs no pass for its activation, later
- * (H200, 2x14336x4096, 128 / 1024 / 4096 rows: 66.5 / 310 / 1387 us, by the library and act_rows 68 / 326 / 1373). */
-enum { BLAS_ROWS = 65, BLAS_GATED_ROWS = 2049 };
+/* From so many rows on the library's tiles beat own kernels, but for a gated pair on Hopper, which gemm_wgmma multiplies without a pass for its
+ * activation (H200, 2x14336x4096, 128 / 1024 / 4096 rows: 66.5 / 310 / 1221 us, by the library and act_rows 68 / 326 / 1373). */
+enum { BLAS_ROWS = 65 };
 
 /* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. */
 static bool blas_fits(const struct program *program, const struct op_matmul *op)
 {
     int64_t rows = plan_rows(program, op->x.rows);
     if (!program->device->blas || op->deterministic || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
-    bool own = op->gated && rows < BLAS_GATED_ROWS && plan_arch(&program->device->info) == 900;
+    bool own = op->gated && plan_arch(&program->device->info) == 900;
     if (own && value_aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
         (const char *)op->parts[1].weight->data > (const char *)op->parts[0].weight->data)
         return false;
