@@ -395,6 +395,7 @@ void rpc_sweep(struct server *s)
 {
     struct rpc_server *g = s->grpc;
     double now = httpd_now();
+    if (g) rpc_accept_again();
     for (struct rpc *r = g ? g->calls : NULL; r; r = r->next) {
         if (r->cancelled) continue;
         if (r->sending && now - r->sending_s > s->options->write_s) give_up(r, true);
@@ -405,6 +406,7 @@ void rpc_sweep(struct server *s)
 int rpc_fd(const struct server *s) { return s->grpc->fd; }
 const char *rpc_address(const struct server *s) { return s->grpc->address; }
 int rpc_calls(const struct server *s) { return s->grpc ? s->grpc->count : 0; }
+bool rpc_sweeps(const struct server *s) { return s->grpc && (s->grpc->count || rpc_accept_waiting()); }
 
 void rpc_drain(struct server *s)
 {
@@ -450,7 +452,7 @@ static enum rose_status listen_on(struct rpc_server *g, struct rose_error *err)
     if (c) rpc_api.grpc_server_credentials_release(c);
     if (!port) return status_set(err, ROSE_IO, "cannot listen on %s for gRPC: the port is in use, or the address is not this machine's%s", g->address, o->tls_cert ? ", or certificate and key do not fit" : "");
     snprintf(g->address, sizeof g->address, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
-    if (!rpc_accept_watch(port, o->connections)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (!rpc_accept_watch(port, o->connections, g->fd)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     return ROSE_OK;
 }
 
@@ -542,5 +544,6 @@ void rpc_sweep(struct server *s) { (void)s; }
 const char *rpc_address(const struct server *s) { return (void)s, ""; }
 void rpc_drain(struct server *s) { (void)s; }
 int rpc_calls(const struct server *s) { return (void)s, 0; }
+bool rpc_sweeps(const struct server *s) { return (void)s, false; }
 void rpc_close(struct server *s) { (void)s; }
 #endif

@@ -16,8 +16,9 @@ void rpc_run(struct server *s);
 const char *rpc_address(const struct server *s);
 /* No new calls; streams without a request under way end. */
 void rpc_drain(struct server *s);
-/* Once a second: give up clients that do not read, and calls whose message does not come. */
+/* Once a second while rpc_sweeps: give up clients that do not read, and calls whose message does not come; take connections that there was no room for. */
 void rpc_sweep(struct server *s);
+bool rpc_sweeps(const struct server *s);
 /* Calls under way. */
 int rpc_calls(const struct server *s);
 void rpc_close(struct server *s);

@@ -4,8 +4,11 @@
 
 #include <stdbool.h>
 
-/* From now on for whatever listens on this port; limit > 0. False: out of memory. */
-bool rpc_accept_watch(int port, int limit);
+/* From now on for whatever listens on this port; limit > 0; wake_fd: an eventfd, written when rpc_accept_waiting becomes true. False: out of memory. */
+bool rpc_accept_watch(int port, int limit, int wake_fd);
+/* A client waits that could not be taken: call rpc_accept_again now and then. */
+bool rpc_accept_waiting(void);
+void rpc_accept_again(void);
 void rpc_accept_end(void);
 
 #endif

@@ -98,7 +98,7 @@ static int wait_ms(const struct loop *l, bool more)
     if (more) return 0;
     int ms = httpd_timeout(l->s->http);
     /* Once a second there are deadlines to look at, but only while somebody is connected: an idle server sleeps. */
-    if ((httpd_connections(l->s->http) || rpc_calls(l->s)) && (ms < 0 || ms > 1000)) ms = 1000;
+    if ((httpd_connections(l->s->http) || rpc_sweeps(l->s)) && (ms < 0 || ms > 1000)) ms = 1000;
     if (l->signals && (ms < 0 || ms > 100)) ms = 100;
     return ms;
 }

@@ -3,7 +3,6 @@ and what hostile clients send."""
 import asyncio
 import os
 import queue
-import re
 import threading
 
 import grpc
@@ -15,10 +14,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from google.protobuf.descriptor_pool import DescriptorPool
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
-from tritonclient.utils import InferenceServerException, serialize_byte_tensor
+from tritonclient.utils import serialize_byte_tensor
 
-from server_fixture import Server, check, equal, main, options, test, until
+from grpc_fixture import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, channel_to, fails, grpc_port, stub_on
+from server_fixture import Server, check, equal, main, test, until
 
 PROMPT = "The capital of France is"
 the_server = None
@@ -32,20 +31,16 @@ def server():
     return the_server
 
 
-def grpc_port(s):
-    return int(until(lambda: re.search(r"gRPC at [^\n]*:(\d+)\n", s.output()), "gRPC")[1])
-
-
 def client():
     return tg.InferenceServerClient(f"127.0.0.1:{server().grpc}")
 
 
 def channel():
-    return grpc.insecure_channel(f"127.0.0.1:{server().grpc}", options=[("grpc.max_send_message_length", -1)])
+    return channel_to(server())
 
 
-def stub(c=None):
-    return service_pb2_grpc.GRPCInferenceServiceStub(c or channel())
+def stub():
+    return stub_on(channel())
 
 
 def name():
@@ -66,21 +61,6 @@ def inputs(tokens=4, stream=None, text=PROMPT, temperature=0.0):
 
 def expected(tokens=4, text=PROMPT):
     return server().post("/v1/completions", {"prompt": text, "max_tokens": tokens, "temperature": 0})[2]["choices"][0]["text"].encode()
-
-
-def fails(call, code, word):
-    try:
-        call()
-    except grpc.RpcError as e:
-        check(e.code() == code and word in e.details(), f"{e.code()} {e.details()}")
-        return
-    except InferenceServerException as e:
-        check(e.status() == f"StatusCode.{code.name}" and word in e.message(), f"{e.status()} {e.message()}")
-        return
-    raise AssertionError(f"it was taken, and {word!r} was expected")
-
-
-INVALID, NOT_FOUND, EXHAUSTED, UNIMPLEMENTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED
 
 
 @test
@@ -121,15 +101,22 @@ def a_model_is_unloaded_and_loaded():
     c.load_model("m")
     equal(c.infer("m", inputs()).as_numpy("text_output")[0], want)
     # a stream that waits for nothing ends when the server does, and health says so
-    watch = health_pb2_grpc.HealthStub(grpc.insecure_channel(f"127.0.0.1:{grpc_port(s)}")).Watch(health_pb2.HealthCheckRequest(), timeout=120)
+    watch = health_pb2_grpc.HealthStub(channel_to(s)).Watch(health_pb2.HealthCheckRequest(), timeout=120)
+    equal(next(watch).status, health_pb2.HealthCheckResponse.SERVING)
+    nobody = health_pb2_grpc.HealthStub(channel_to(s)).Watch(health_pb2.HealthCheckRequest(service="none"), timeout=120)
+    equal(next(nobody).status, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+    c.unload_model("m")
+    equal(next(watch).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+    c.load_model("m")
     equal(next(watch).status, health_pb2.HealthCheckResponse.SERVING)
     messages = queue.Queue()
     messages.put(message(model_name="m"))
-    idle = service_pb2_grpc.GRPCInferenceServiceStub(grpc.insecure_channel(f"127.0.0.1:{grpc_port(s)}")).ModelStreamInfer(iter(messages.get, None), timeout=120)
+    idle = stub_on(channel_to(s)).ModelStreamInfer(iter(messages.get, None), timeout=120)
     check(next(idle).infer_response.outputs, "no answer on a stream")
     equal(s.stop(), 0)
     check("rose: all requests have ended\n" in s.output(), s.output())
     check(next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING)
+    fails(lambda: next(nobody), grpc.StatusCode.UNAVAILABLE, "") # it never heard that a service that is not there serves
     fails(lambda: next(idle), grpc.StatusCode.UNAVAILABLE, "")
     messages.put(None)
 
@@ -355,7 +342,7 @@ def clients_that_leave():
     cancelled(8)
     # a channel that is closed in the middle
     c = channel()
-    call = stub(c).ModelInfer.future(message(tokens=2000, text="Thrice"))
+    call = stub_on(c).ModelInfer.future(message(tokens=2000, text="Thrice"))
     seen(9)
     c.close()
     cancelled(9)
@@ -388,7 +375,7 @@ def many_at_once():
         try:
             with channel() as c:
                 for _ in range(10):
-                    got = stub(c).ModelInfer(message()).raw_output_contents[0][4:]
+                    got = stub_on(c).ModelInfer(message()).raw_output_contents[0][4:]
                     if got != wants:
                         wrong.append(got)
         except Exception as e:  # noqa: BLE001
@@ -416,7 +403,7 @@ def keys_and_tls():
         s = Server("--grpc-port", "0", "--api-keys", f"{d}/keys", "--tls-cert", f"{d}/cert.pem", "--tls-key", f"{d}/key.pem", "--null-model")
         try:
             c = grpc.secure_channel(f"localhost:{grpc_port(s)}", grpc.ssl_channel_credentials(open(f"{d}/cert.pem", "rb").read()))
-            call = service_pb2_grpc.GRPCInferenceServiceStub(c).ServerReady
+            call = stub_on(c).ServerReady
             fails(lambda: call(pb.ServerReadyRequest()), grpc.StatusCode.UNAUTHENTICATED, "key")
             fails(lambda: call(pb.ServerReadyRequest(), metadata=[("authorization", "Bearer wrong")]), grpc.StatusCode.UNAUTHENTICATED, "key")
             check(call(pb.ServerReadyRequest(), metadata=[("authorization", "Bearer secret")]).ready)
