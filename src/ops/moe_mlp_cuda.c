@@ -166,6 +166,7 @@ static enum rose_status plan_wgmma(const struct moe_mlp_shape *s, bool down, int
     plan_int(out, "ROWS", rows);
     plan_int(out, "STAGES", stages);
     plan_int(out, "CLUSTER", cluster);
+    plan_int(out, "LATE", rows == 128 ? s->late : 0);
     out->cluster = (uint32_t)(cluster > 1 ? cluster : 0);
     out->times = d->units / cluster * cluster;
     out->block = 128 * (uint32_t)(1 + rows / 64);

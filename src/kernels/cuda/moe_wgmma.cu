@@ -19,7 +19,10 @@
  *                 before. SLOTS are more than the jobs that STAGES steps can lie in, so that no slot is written before all have read it
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
  *
- * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES CLUSTER (1, 2). */
+ * The second consumer begins LATE steps behind the first, so that one multiplies at full rate while the other stores its results.
+ *
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES CLUSTER (1, 2) LATE (0: together; 1 .. STAGES - 2, with
+ * two consumers). */
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
@@ -272,6 +275,8 @@ DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *rout
     float d[128];
     uint32_t stage = 0, phase = 0;
     const uint32_t w = warp_id() % 4;
+    bool ahead = LATE && g == 0; /* the second consumer has not been let go yet */
+    if (LATE && g == 1) barrier_sync(1, 256);
     const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
     UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
@@ -285,6 +290,8 @@ DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *rout
                 give_back(&empty[stage]);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
+            if (ahead) barrier_arrive(1, 256);
+            ahead = false;
             continue;
         }
         uint32_t before = 0;
@@ -295,6 +302,10 @@ DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *rout
             wgmma_fence();
             UNROLL for (uint32_t k = 0; k < 4; k++) wgmma_bf16_ss(256, d, a + k * 2, b + k * 2, s + k > 0);
             wgmma_commit();
+            if (ahead && (s == LATE || s == STEPS - 1)) {
+                barrier_arrive(1, 256);
+                ahead = false;
+            }
             wgmma_wait(1);
             if (s > 0) give_back(&empty[before]);
             before = stage;
@@ -305,6 +316,7 @@ DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *rout
         give_back(&empty[before]);
         finish(p, &t, d, result, t.place + g * 64 + w * 16, (int32_t)t.rows - (int32_t)(g * 64 + w * 16));
     }
+    if (ahead) barrier_arrive(1, 256);
 }
 
 KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
