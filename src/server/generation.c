@@ -214,6 +214,7 @@ static void take_prompt(struct generation *g, int part, const struct rose_event 
             add_entry(c, e->prompt_tokens[t], e->prompt_logprobs[t], top_at(e, t), t ? ROSE_MIN(e->top_per_token, r->top_logprobs) : 0);
         if (r->stream) write_piece(g, part * r->n + i);
     }
+    if (g->http && r->stream && g->choices[part * r->n].prompt_logprobs.n) write_piece(g, part * r->n); /* without waiting for a token, of which there may be none */
 }
 
 static void take_token(struct generation *g, int index, const struct rose_event *e)

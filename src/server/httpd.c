@@ -168,6 +168,7 @@ static enum MHD_Result send_answer(struct httpd_request *r)
     if (!r->stream) r->sent = r->out.n;
     if (r->type) MHD_add_response_header(m, "Content-Type", r->type);
     MHD_add_response_header(m, "X-Request-Id", r->id);
+    if (!strncmp(r->path, "/v1/messages", 12)) MHD_add_response_header(m, "request-id", r->id); /* where Anthropic's clients look for it */
     if (r->stream) {
         MHD_add_response_header(m, "Cache-Control", "no-cache");
         MHD_add_response_header(m, "X-Accel-Buffering", "no");

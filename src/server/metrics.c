@@ -43,7 +43,7 @@ static void histogram(struct strbuf *b, const char *name, const char *model, con
     strbuf_printf(b, "\"} %llu\n", (unsigned long long)h->total);
 }
 
-enum source { U64, INT, DOUBLE, HISTOGRAM };
+enum source { U64, INT, DOUBLE, HISTOGRAM, PAGES_USED };
 #define FROM(member) offsetof(struct rose_stats, member)
 static const struct metric {
     const char *name, *type, *help;
@@ -53,7 +53,7 @@ static const struct metric {
     {"rose_requests_running", "gauge", "Sequences in the running batch.", INT, FROM(running)},
     {"rose_requests_waiting", "gauge", "Sequences that wait for pages or a place.", INT, FROM(waiting)},
     {"rose_requests_total", "counter", "Requests accepted.", U64, FROM(requests)},
-    {"rose_requests_finished_total", "counter", "Requests that ended with an answer.", U64, FROM(finished)},
+    {"rose_requests_finished_total", "counter", "Requests that have ended, for whatever reason.", U64, FROM(finished)},
     {"rose_requests_cancelled_total", "counter", "Requests whose client left or that were cancelled.", U64, FROM(cancelled)},
     {"rose_requests_failed_total", "counter", "Requests that ended with an error of the engine.", U64, FROM(failed)},
     {"rose_tokens_in_total", "counter", "Prompt tokens of requests whose prompt has been read.", U64, FROM(tokens_in)},
@@ -64,6 +64,7 @@ static const struct metric {
     {"rose_steps_total", "counter", "Steps of the engine.", U64, FROM(steps)},
     {"rose_late_compiles_total", "counter", "Kernels compiled after the model was ready.", U64, FROM(late_compiles)},
     {"rose_kv_pages", "gauge", "Pages of the key-value cache.", INT, FROM(pages_total)},
+    {"rose_kv_pages_used", "gauge", "Pages that requests hold.", PAGES_USED, 0},
     {"rose_kv_pages_free", "gauge", "Pages that hold nothing.", INT, FROM(pages_free)},
     {"rose_kv_pages_cached", "gauge", "Pages that only the prefix cache holds.", INT, FROM(pages_cached)},
     {"rose_step_prefill_rows", "gauge", "Prompt tokens in the latest step.", INT, FROM(last_prefill_rows)},
@@ -84,6 +85,7 @@ static void add_metric(struct strbuf *b, const struct metric *m, const char *mod
     case INT: sample(b, m->name, model, *(const int *)p); break;
     case DOUBLE: sample(b, m->name, model, *(const double *)p); break;
     case HISTOGRAM: histogram(b, m->name, model, p); break;
+    case PAGES_USED: sample(b, m->name, model, st->pages_total - st->pages_free - st->pages_cached); break;
     }
 }
 

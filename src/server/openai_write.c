@@ -28,8 +28,7 @@ static void add_usage(const struct generation *g, struct strbuf *b)
     struct usage u = generation_usage(g);
     strbuf_printf(b, "{\"prompt_tokens\":%d,\"completion_tokens\":%d,\"total_tokens\":%d,\"prompt_tokens_details\":{\"cached_tokens\":%d}", u.prompt, u.completion,
                   u.prompt + u.completion, u.cached);
-    if (g->model->reasoning) strbuf_printf(b, ",\"completion_tokens_details\":{\"reasoning_tokens\":%d}", u.thoughts);
-    strbuf_addc(b, '}');
+    strbuf_printf(b, ",\"completion_tokens_details\":{\"reasoning_tokens\":%d}}", u.thoughts);
 }
 
 /* --- log-probabilities ------------------------------------------------------------------------------------------------------------ */
@@ -140,6 +139,15 @@ static void chunk_tail(const struct generation *g, struct strbuf *b)
     strbuf_adds(b, g->request->include_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
 }
 
+/* Once, with the first chunk behind the prompt. */
+static void add_prompt_logprobs(struct choice *c, struct strbuf *b)
+{
+    if (!c->prompt_logprobs.n) return;
+    strbuf_adds(b, ",\"prompt_logprobs\":");
+    strbuf_add(b, c->prompt_logprobs.p, c->prompt_logprobs.n);
+    c->prompt_logprobs.n = 0;
+}
+
 static void chat_begin(struct generation *g)
 {
     struct strbuf *b = httpd_stream(g->http);
@@ -167,7 +175,9 @@ static void chat_piece(struct generation *g, int index)
     strbuf_adds(b, "},\"logprobs\":");
     if (g->request->wants_logprobs) add_chat_logprobs(g, c, b);
     else strbuf_adds(b, "null");
-    strbuf_adds(b, ",\"finish_reason\":null}");
+    strbuf_adds(b, ",\"finish_reason\":null");
+    add_prompt_logprobs(c, b);
+    strbuf_addc(b, '}');
     chunk_tail(g, b);
 }
 
@@ -190,11 +200,7 @@ static void completion_piece(struct generation *g, int index)
     if (g->request->wants_logprobs) add_completion_logprobs(g, c, b);
     else strbuf_adds(b, "null");
     strbuf_adds(b, ",\"finish_reason\":null");
-    if (c->prompt_logprobs.n) {
-        strbuf_adds(b, ",\"prompt_logprobs\":");
-        strbuf_add(b, c->prompt_logprobs.p, c->prompt_logprobs.n);
-        c->prompt_logprobs.n = 0;
-    }
+    add_prompt_logprobs(c, b);
     strbuf_addc(b, '}');
     chunk_tail(g, b);
 }
@@ -257,10 +263,7 @@ static void chat_whole(struct generation *g, struct strbuf *b)
     }
     strbuf_adds(b, "],\"usage\":");
     add_usage(g, b);
-    if (g->choices[0].prompt_logprobs.n) {
-        strbuf_adds(b, ",\"prompt_logprobs\":");
-        strbuf_add(b, g->choices[0].prompt_logprobs.p, g->choices[0].prompt_logprobs.n);
-    }
+    add_prompt_logprobs(&g->choices[0], b);
     strbuf_addc(b, '}');
 }
 
@@ -275,10 +278,7 @@ static void completion_whole(struct generation *g, struct strbuf *b)
         if (g->request->wants_logprobs) add_completion_logprobs(g, c, b);
         else strbuf_adds(b, "null");
         strbuf_printf(b, ",\"finish_reason\":\"%s\"", finish_reason(c->finish));
-        if (c->prompt_logprobs.n) {
-            strbuf_adds(b, ",\"prompt_logprobs\":");
-            strbuf_add(b, c->prompt_logprobs.p, c->prompt_logprobs.n);
-        }
+        add_prompt_logprobs(c, b);
         strbuf_addc(b, '}');
     }
     strbuf_adds(b, "],\"usage\":");

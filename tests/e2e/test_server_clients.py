@@ -105,9 +105,20 @@ def openai_completions():
     equal("".join(x.choices[0].text for x in stream), whole.text)
     equal([t for x in stream if x.choices[0].logprobs for t in x.choices[0].logprobs.tokens], whole.logprobs.tokens)
     equal([t for x in stream if x.choices[0].logprobs for t in x.choices[0].logprobs.text_offset], whole.logprobs.text_offset)
-    status, _, body = Server.shared().post("/v1/completions", {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0})
+    s = Server.shared()
+    status, _, body = s.post("/v1/completions", {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0})
     rows = body["choices"][0]["prompt_logprobs"]
     check(rows[0] is None and len(rows) == body["usage"]["prompt_tokens"] and all(1 <= len(x) <= 2 for x in rows[1:]), rows)
+    # streams have them too, also where no token follows, and chats
+    for more in ({}, {"max_tokens": 0}, {"echo": True}):
+        chunks = [x for x in s.stream("/v1/completions", {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0, **more}) if x != "[DONE]"]
+        equal([x["choices"][0]["prompt_logprobs"] for x in chunks if "prompt_logprobs" in x["choices"][0]], [rows], str(more))
+    fields = {"messages": USER, "max_tokens": 1, "prompt_logprobs": 1, "temperature": 0}
+    whole = s.post("/v1/chat/completions", fields)[2]
+    equal(len(whole["prompt_logprobs"]), whole["usage"]["prompt_tokens"])
+    equal(whole["usage"]["completion_tokens_details"], {"reasoning_tokens": 0})
+    chunks = [x for x in s.stream("/v1/chat/completions", fields) if x != "[DONE]"]
+    equal([x["choices"][0]["prompt_logprobs"] for x in chunks if "prompt_logprobs" in x["choices"][0]], [whole["prompt_logprobs"]])
     # none of the likely ones: the prompt's own alone
     none = {"prompt": "One two three", "max_tokens": 1, "prompt_logprobs": 0, "echo": True, "logprobs": 0, "temperature": 0}
     choice = Server.shared().post("/v1/completions", none)[2]["choices"][0]
@@ -355,6 +366,7 @@ def anthropic_messages():
     whole = c.messages.create(model=name(), max_tokens=20, messages=USER, extra_body={"temperature": 0}, system="You are brief.")
     equal((whole.type, whole.role, whole.content[0].type, whole.stop_reason), ("message", "assistant", "text", "max_tokens"))
     equal(whole.usage.output_tokens, 20)
+    check(whole._request_id and whole.id == "msg_" + whole._request_id, whole)
     with c.messages.stream(model=name(), max_tokens=20, messages=USER, extra_body={"temperature": 0}, system=[{"type": "text", "text": "You are brief."}]) as stream:
         kinds, text = [], ""
         for event in stream:
@@ -407,7 +419,7 @@ def metrics_have_what_the_facts_list():
     s.chat(max_tokens=4, ignore_eos=True)
     text = s.get("/metrics")[2].decode()
     for name_ in ("rose_requests_running", "rose_requests_waiting", "rose_tokens_in_total", "rose_tokens_out_total", "rose_time_to_first_token_seconds_bucket", "rose_inter_token_seconds_sum",
-                  "rose_request_seconds_count", "rose_kv_pages", "rose_kv_pages_free", "rose_prefix_hit_tokens_total", "rose_preemptions_total", "rose_step_seconds_bucket", "rose_late_compiles_total"):
+                  "rose_request_seconds_count", "rose_kv_pages", "rose_kv_pages_used", "rose_kv_pages_free", "rose_prefix_hit_tokens_total", "rose_preemptions_total", "rose_step_seconds_bucket", "rose_late_compiles_total"):
         check(f"\n{name_}{{" in text, name_)
     types = {}
     for line in text.splitlines():

@@ -49,7 +49,7 @@ def the_null_model_streams_fast():
 @test
 def soak_under_random_cancels():
     s = Server("--no-access-log", "--max-sequences", "16", "--kv-bytes", "48M")  # so small that the first minutes touch all of it
-    seconds = 600 if options.long else 12
+    seconds = 600 if options.long else 60
     stop = threading.Event()
     errors = []
 
