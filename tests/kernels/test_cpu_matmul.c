@@ -276,6 +276,85 @@ TEST(planes)
     cpu_isa_select("auto", &err);
 }
 
+/* One plane with zero points, in double; written from the definition in matmul_zero.h. */
+static void plane_zero(const float *x, int k, double *out)
+{
+    for (int b = 0; b < k; b += 32) {
+        float high = x[b], low = -x[b];
+        for (int i = b; i < b + 32; i++) high = fmaxf(high, x[i]), low = fmaxf(low, -x[i]);
+        float most = fmaxf(high, low), least = fminf(high, low);
+        int z = least < 0.1623f * most ? 96 : least < 0.396f * most ? 64 : least < 0.748f * most ? 32 : 0;
+        float s = fmaxf(most * (1.0f / (float)(127 + z)), least * (1.0f / (float)(127 - z)));
+        if (most < 0x1p-100f) s = 0;
+        if (low > high) s = -s;
+        for (int i = b; i < b + 32; i++) {
+            double q = s != 0 ? (double)rintf(fmaf(x[i], 1.0f / s, (float)-z)) : 0;
+            CHECK(fabs(q) <= 127);
+            out[i] = s != 0 ? (q + z) * (double)s : 0;
+            CHECK(fabs(out[i] - (double)x[i]) <= 0.5001 * fabs((double)s) + (s == 0 ? 0x1p-100 : 0));
+            CHECK(fabs((double)s) <= (double)most / 126.9);
+        }
+    }
+}
+
+/* Blocks to one side, with one column far away, of both sides, small, zero. */
+static float lopsided(int row, int column)
+{
+    int block = (row + column / 32) % 7;
+    float v = random_float();
+    switch (block) {
+    case 0: return v > 0 ? v : 0.17f * v;
+    case 1: return column % 32 == 11 ? 17 + v : v;
+    case 2: return column % 32 == 3 ? -9 + v : v;
+    case 3: return -1.5f + 0.3f * v;
+    case 4: return 1e-33f * v;
+    case 5: return 5 + 0 * v;
+    default: return v;
+    }
+}
+
+/* Weights of 8 bits and rows in one plane that are no decoded batch: zero points, the same bits everywhere and with any team. */
+TEST(zero_points)
+{
+    struct rose_error err = {0};
+    uint64_t state = random_state; /* the cases behind this one keep their numbers */
+    static const struct {
+        int k, rows, seqs;
+    } shapes[] = {{32, 18, 5}, {352, 18, 9}, {96, 7, 3}, {352, 140, 1}, {96, 33, 33}};
+    for (size_t i = 0; i < ROSE_COUNT(shapes); i++) {
+        int rows = shapes[i].rows, k = shapes[i].k;
+        struct product p = product_make(DTYPE_Q8_0, 37, k, rows);
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < k; c++) p.x[r * k + c] = lopsided(r, c);
+        double *q = malloc((size_t)k * sizeof *q);
+        float *w = malloc((size_t)p.n * (size_t)k * sizeof *w), *first = NULL;
+        dtype_decode(DTYPE_Q8_0, p.source, w, (size_t)p.n * (size_t)k);
+        for (int r = 0; r < rows; r++) {
+            plane_zero(p.x + (size_t)r * (size_t)k, k, q);
+            for (int o = 0; o < p.n; o++) {
+                double want = 0, size = 0;
+                for (int c = 0; c < k; c++) want += q[c] * (double)w[o * k + c], size += fabs(q[c] * (double)w[o * k + c]);
+                p.want[r * p.n + o] = want, p.size[r * p.n + o] = size;
+            }
+        }
+        for (int isa = CPU_ISA_PORTABLE; isa < CPU_ISA_COUNT && cpu_isa_available((enum cpu_isa)isa); isa++) {
+            if (isa == CPU_ISA_AMX && rows >= 20) continue; /* bfloat16 there */
+            CHECK_OK(cpu_isa_select(cpu_isa_name((enum cpu_isa)isa), &err), err);
+            float *y = product_run_seqs(&p, rows, 1, false, shapes[i].seqs), *z = product_run_seqs(&p, rows, 3, false, shapes[i].seqs);
+            CHECK(product_error(&p, y, rows) < 2e-6);
+            CHECK(!memcmp(y, z, y_bytes(&p, rows)));
+            if (first) CHECK(!memcmp(y, first, y_bytes(&p, rows)));
+            free(z);
+            if (first) free(y);
+            else first = y;
+        }
+        free(first), free(q), free(w);
+        product_free(&p);
+    }
+    random_state = state;
+    cpu_isa_select("auto", &err);
+}
+
 /* Many rows, bf16 allowed: on AMX weights and activations are rounded to bfloat16, each by at most 2^-9 of
  * its size, and of BF16 weights the activations also where there is AVX512-BF16 alone. Elsewhere nothing changes. */
 TEST(many_rows)
@@ -393,6 +472,19 @@ TEST(odd_activations)
         }
         free(y);
         product_free(&p);
+        struct product q = product_make(DTYPE_Q8_0, 16, 64, 6); /* with zero points */
+        for (int i = 0; i < 64; i++)
+            q.x[i] = 0, q.x[64 + i] = -1e-44f, q.x[128 + i] = i == 3 ? INFINITY : 1, q.x[192 + i] = i == 40 ? NAN : 1, q.x[256 + i] = i == 5 ? -3e38f : 1;
+        y = product_run_seqs(&q, 6, 1, false, 3);
+        for (int i = 0; i < 16; i++) {
+            CHECK_NEAR(y[i], 0, 0);
+            CHECK_NEAR(y[16 + i], 0, 0);
+            CHECK(!isfinite(y[32 + i]));
+            CHECK(isnan(y[48 + i]));
+            CHECK_NEAR(y[80 + i], q.want[80 + i], 0.02 * q.size[80 + i]);
+        }
+        free(y);
+        product_free(&q);
     }
     cpu_isa_select("auto", &err);
 }
@@ -412,5 +504,5 @@ TEST(refused)
     CHECK_INT(cpu_isa_select("sse9", &err), ROSE_INVALID);
 }
 
-TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(planes), CASE(many_rows), CASE(rows_shared), CASE(rows_and_threads), CASE(odd_activations),
+TEST_MAIN(CASE(rows_read_back), CASE(formats), CASE(planes), CASE(zero_points), CASE(many_rows), CASE(rows_shared), CASE(rows_and_threads), CASE(odd_activations),
           CASE(refused))

@@ -21,6 +21,14 @@
  * few rows waits for memory anyway. With determinism every row takes two planes: a row's bits must not depend
  * on how many others there are.
  *
+ * Rows in one plane that meet weights of 8 bits have zero points (matmul_zero.h), because there the activations make most of the
+ * error, and most of that one column far from its neighbours:
+ *
+ *     x = s (q + z), z one of 0, 32, 64, 96, s negative where the block's far side is
+ *     acc = fma(float(sum of q (code - offset) + z sum of (code - offset)), S_b s_b, acc)
+ *
+ * exact integers inside again; the second sum comes from a table that is made a group at a time, so that a row pays nothing for it.
+ *
  * Float path (F32, F16, BF16 weights): float32 activations; even and odd columns are summed apart, each in
  * rising order with fma (portable C: product, then sum), and added at the end. AVX2 and AVX-512 agree bit for
  * bit.
@@ -34,6 +42,7 @@
  *     integer   a block (64 bytes a row):
  *               q s8[H][32] | s f32[H] | s * sum f32[3][H] | -sum i32[3][H] | pad [H]
  *               the sums of q: of the block, of its columns 0…15, of its columns 16…31
+ *               with zero points: q s8[H][32] | s f32[H] | unused [3][H] | -128 sum i32[H] | 64 z / 32 i32[H] | unused [2][H]
  *     float     16 columns: f32[H][16] (128 bytes a row and block)
  */
 #ifndef ROSE_KERNELS_CPU_MATMUL_H
@@ -93,11 +102,13 @@ struct matmul_kernels {
     /* One tile of x: H rows, row h at x[h * stride], k columns (missing columns of the last block are zero).
      */
     void (*quantize)(const float *x, size_t stride, int height, int32_t k, void *tile);
+    /* The same with zero points, k whole blocks. */
+    void (*quantize_zero)(const float *x, size_t stride, int height, int32_t k, void *tile);
     /* matmul_residual.h: what quantize left of x. */
     void (*residual)(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
                      size_t r_stride);
     /* A group's scales as this set's dot wants them: as stored (src), or in dst as cpu_weight_expand_scales
-     * writes them. */
+     * (cpu_weight_expand_zero) writes them. src: the group. */
     const void *(*scales)(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
     /* out[h][16] = tile rows times a group's 16 rows; scales as `scales` returned them (integer formats). */
     void (*dot)(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,

@@ -359,9 +359,9 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
             if (min) m = unpack_scale(stored, scales, halves + half);
             UNROLL
             for (int h = 0; h < H; h++) {
-                __m512i sum =
-                    _mm512_add_epi32(_mm512_load_si512(&sums[b % INT_BUFFERS][half][16 * h]),
-                                     unpack_start(kernel, done + H * (MATMUL_ACT_NSUM + 4 * which) + 4 * h));
+                const uint8_t *nsum = done + H * (MATMUL_ACT_NSUM + 4 * which) + 4 * h;
+                __m512i sum = _mm512_add_epi32(_mm512_load_si512(&sums[b % INT_BUFFERS][half][16 * h]),
+                                               kernel == CPU_K8Z ? unpack_start_zero(nsum, H, scales) : unpack_start(kernel, nsum));
                 __m512 ss = _mm512_mul_ps(s, unpack_f32(done + H * MATMUL_ACT_S + 4 * h));
                 acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
                 if (min)
@@ -369,7 +369,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
                                              acc[h]);
             }
         }
-        scales += (stored ? 32 : 64) * halves * (min ? 2 : 1);
+        scales += kernel == CPU_K8Z ? 64 * (1 + CPU_ZERO_POINTS) : (stored ? 32 : 64) * halves * (min ? 2 : 1);
     }
     amx_end();
     UNROLL
@@ -413,14 +413,14 @@ static void dot_amx(const struct cpu_format *f, const uint8_t *codes, const void
     case CPU_K2M: KERNEL(CPU_K2M, false, 128); break;
     case CPU_K3: KERNEL(CPU_K3, false, 192); break;
     case CPU_K6: KERNEL(CPU_K6, false, 384); break;
+    case CPU_K8Z: KERNEL(CPU_K8Z, false, 512); break;
     default: break;
     }
 #undef KERNEL
 }
 
-const struct matmul_kernels matmul_kernels_amx = {matmul_quantize_avx512,  matmul_residual_avx512,
-                                                  matmul_scales_avx512,    dot_amx,
-                                                  matmul_dot_float_avx512, matmul_finish_avx512};
+const struct matmul_kernels matmul_kernels_amx = {matmul_quantize_avx512, matmul_quantize_zero_avx512, matmul_residual_avx512, matmul_scales_avx512,
+                                                  dot_amx,                matmul_dot_float_avx512,     matmul_finish_avx512};
 #else
 typedef int matmul_amx_not_here;
 #endif

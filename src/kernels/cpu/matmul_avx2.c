@@ -13,6 +13,7 @@
 
 #include "kernels/cpu/matmul_residual.h"
 #include "kernels/cpu/matmul_epilogue.h"
+#include "kernels/cpu/matmul_zero.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL VEC_UNROLL
@@ -30,11 +31,11 @@ INLINE __m256 broadcast_f32(const uint8_t *p)
     return _mm256_broadcast_ss((const float *)(const void *)p);
 }
 
-/* The quads of 8 rows (p: the block, or its 32nd byte for the upper 8). CPU_K8 and CPU_KT come out signed. */
+/* The quads of 8 rows (p: the block, or its 32nd byte for the upper 8). CPU_K8, CPU_K8Z and CPU_KT come out signed. */
 INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table, __m256i q[8])
 {
     const __m256i low4 = _mm256_set1_epi8(15), low2 = _mm256_set1_epi8(3);
-    if (kernel == CPU_K8) {
+    if (kernel == CPU_K8 || kernel == CPU_K8Z) {
         UNROLL
         for (int j = 0; j < 8; j++) q[j] = _mm256_xor_si256(load(p, j), _mm256_set1_epi8((char)0x80));
         return;
@@ -88,6 +89,7 @@ INLINE int run_of(const enum cpu_kernel kernel)
 {
     switch (kernel) {
     case CPU_K8:
+    case CPU_K8Z:
     case CPU_KT: return 1;
     case CPU_K6: return 2;
     case CPU_K5:
@@ -105,7 +107,7 @@ INLINE int offset_shift(const enum cpu_kernel kernel)
 INLINE __m256i dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const int from, const int to,
                          const uint8_t *x, __m256i sum)
 {
-    const bool is_signed = kernel == CPU_K8 || kernel == CPU_KT;
+    const bool is_signed = kernel == CPU_K8 || kernel == CPU_K8Z || kernel == CPU_KT;
     const int run = ROSE_MIN(run_of(kernel), to - from);
     const __m256i ones = _mm256_set1_epi16(1);
     UNROLL
@@ -141,6 +143,11 @@ INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const u
             if (shift >= 0)
                 sum = _mm256_slli_epi32(broadcast_i32(tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * h),
                                         ROSE_MAX(shift, 0));
+            if (kernel == CPU_K8Z) { /* scales: of these 8 rows, their sums likewise */
+                int32_t at;
+                memcpy(&at, tile + height * (MATMUL_ACT_NSUM + 4) + 4 * h, sizeof at);
+                sum = _mm256_loadu_si256((const __m256i *)(const void *)((const uint8_t *)scales + 64 + at));
+            }
             sum = dot_quads(kernel, q, half * 4, half * 4 + 8 / halves, tile + CPU_BLOCK * h, sum);
             a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
                                 _mm256_mul_ps(_mm256_loadu_ps(scales + 16 * half), s), a);
@@ -190,13 +197,14 @@ DOT(dot_kt, CPU_KT)
 DOT(dot_k2m, CPU_K2M)
 DOT(dot_k3, CPU_K3)
 DOT(dot_k6, CPU_K6)
+DOT(dot_k8z, CPU_K8Z)
 
 static void dot_avx2(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                      int height, int blocks, float *out)
 {
     static void (*const dots[CPU_KERNELS])(const struct cpu_format *, const uint8_t *, const float *,
                                            const uint8_t *, int, int, __m256i, float *) = {
-        dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6,
+        dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, dot_k2m, dot_k3, dot_k6, dot_k8z,
     };
     __m256i table = _mm256_setzero_si256(); /* made signed: without the 128 */
     if (f->table) {
@@ -344,6 +352,40 @@ static void quantize_avx2(const float *x, size_t stride, int height, int32_t k, 
         }
 }
 
+INLINE float largest(__m256 v)
+{
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+static void quantize_zero_block(const float *x, int height, int h, uint8_t *block)
+{
+    __m256 v[4], unordered = _mm256_setzero_ps();
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_loadu_ps(x + 8 * i);
+        unordered = _mm256_or_ps(unordered, _mm256_cmp_ps(v[i], v[i], _CMP_UNORD_Q));
+    }
+    __m256 top = _mm256_max_ps(_mm256_max_ps(v[0], v[1]), _mm256_max_ps(v[2], v[3]));
+    __m256 bottom = _mm256_min_ps(_mm256_min_ps(v[0], v[1]), _mm256_min_ps(v[2], v[3]));
+    struct matmul_zero c = matmul_zero_choose(largest(top), largest(_mm256_xor_ps(bottom, _mm256_set1_ps(-0.0f))), _mm256_movemask_ps(unordered) != 0);
+    __m256 inverse = _mm256_set1_ps(c.inverse), z = _mm256_set1_ps((float)(-CPU_ZERO_STEP * c.z));
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) q[i] = c.live ? _mm256_cvtps_epi32(_mm256_fmadd_ps(v[i], inverse, z)) : _mm256_setzero_si256();
+    int32_t sum = hsum(_mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3])));
+    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])); /* as in quantize_block */
+    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)(block + CPU_BLOCK * h), bytes);
+    matmul_zero_store(&c, sum, height, h, block);
+}
+
+static void quantize_zero_avx2(const float *x, size_t stride, int height, int32_t k, void *tile)
+{
+    uint8_t *block = tile;
+    for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES)
+        for (int h = 0; h < height; h++) quantize_zero_block(x + (size_t)h * stride + i, height, h, block);
+}
+
 INLINE __m256 halves8(const uint8_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
@@ -390,9 +432,28 @@ INLINE void expand_super(const struct cpu_format *f, const uint8_t *p, int r, fl
     }
 }
 
+/* cpu_weight_expand_zero. */
+static void expand_zero(const uint8_t *src, int blocks, float *dst)
+{
+    const uint8_t *codes = src + cpu_weight_k8_codes(blocks);
+    for (int b = 0; b < blocks; b++, codes += 512, dst += 16 * (1 + CPU_ZERO_POINTS))
+        for (int r = 0; r < 16; r += 8) {
+            __m256i sum = _mm256_set1_epi32(-128 * CPU_BLOCK);
+            for (int j = 0; j < 8; j++)
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(load(codes + 4 * r, j), _mm256_set1_epi8(1)), _mm256_set1_epi16(1)));
+            _mm256_storeu_ps(dst + r, halves8(src + 32 * b + 2 * r));
+            for (int t = 0; t < CPU_ZERO_POINTS; t++)
+                _mm256_storeu_si256((__m256i *)(void *)(dst + 16 * (1 + t) + r), _mm256_mullo_epi32(sum, _mm256_set1_epi32(CPU_ZERO_STEP * t)));
+        }
+}
+
 static const void *scales_avx2(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
     const float *scales = dst;
+    if (f->kernel == CPU_K8Z) {
+        expand_zero(src, blocks, dst);
+        return dst;
+    }
     switch (f->scales) {
     case CPU_SCALES_D:
         for (int i = 0; i < 2 * blocks; i++) _mm256_storeu_ps(dst + 8 * i, halves8(src + 16 * i));
@@ -417,8 +478,8 @@ static void residual_avx2(const float *x, size_t stride, int height, int32_t k, 
     matmul_residual_body(x, stride, height, k, tile, r, r_stride);
 }
 
-const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, residual_avx2,  scales_avx2,
-                                                   dot_avx2,      dot_float_avx2, matmul_finish_avx2};
+const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, quantize_zero_avx2, residual_avx2,     scales_avx2,
+                                                   dot_avx2,      dot_float_avx2,     matmul_finish_avx2};
 #else
 typedef int matmul_avx2_not_here;
 #endif

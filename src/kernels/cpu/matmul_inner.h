@@ -32,6 +32,7 @@ struct matmul_acts {
     size_t int_row, float_row; /* bytes of a row (of one plane), 0: not needed */
     uint8_t *ints, *floats;
     bool fine;  /* two planes */
+    bool zero;  /* one plane, with zero points: the weights are seen as cpu_format_k8z */
     bool rough; /* BF16 weights: activations are rounded to bfloat16 too (matmul_bf16.c) */
 };
 
@@ -48,6 +49,13 @@ enum { MATMUL_FINE_ROWS = 4, MATMUL_FINE_PROMPT = 128, MATMUL_FINE_PIECE = 16 };
 static inline bool matmul_fine(bool deterministic, int32_t rows, int32_t seqs)
 {
     return deterministic || rows <= MATMUL_FINE_ROWS || (rows <= MATMUL_FINE_PROMPT && rows >= (seqs == 1 ? 2 : MATMUL_FINE_PIECE * seqs));
+}
+
+/* Do rows that take one plane take zero points? Not in steps that decode a token a sequence: the table of sums would cost them a tenth. */
+enum { MATMUL_ZERO_ROWS = 32 };
+static inline bool matmul_zero(int32_t rows, int32_t seqs)
+{
+    return rows >= MATMUL_ZERO_ROWS || rows >= 2 * seqs;
 }
 
 static inline void matmul_acts_need(struct matmul_acts *a, const struct cpu_weight *w)
@@ -93,7 +101,7 @@ static inline void matmul_acts_two(const struct matmul_acts *a, const struct mat
 static inline void matmul_acts_tile(const struct matmul_acts *a, const struct matmul_kernels *kernels,
                                     const float *x, size_t stride, size_t row, int height, int32_t k)
 {
-    if (a->int_row && !a->fine) kernels->quantize(x, stride, height, k, a->ints + row * a->int_row);
+    if (a->int_row && !a->fine) (a->zero ? kernels->quantize_zero : kernels->quantize)(x, stride, height, k, a->ints + row * a->int_row);
     if (a->int_row && a->fine) matmul_acts_two(a, kernels, x, stride, row, height, k);
 #if defined(__x86_64__)
     if (a->float_row && a->rough) {
@@ -116,9 +124,8 @@ static inline bool matmul_amx_pays(const struct cpu_weight *w, int32_t rows)
 /* Bytes that matmul_scales may need for a weight: a group's scales as float32. */
 static inline size_t matmul_scale_bytes(const struct cpu_weight *w)
 {
-    return matmul_is_float(w)
-               ? 0
-               : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(w->format) * sizeof(float);
+    const struct cpu_format *f = w->format->kernel == CPU_K8 ? &cpu_format_k8z : w->format;
+    return matmul_is_float(w) ? 0 : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(f) * sizeof(float);
 }
 static inline const void *matmul_scales(const struct matmul_kernels *kernels, const struct cpu_weight *w,
                                         size_t group, float *memory)

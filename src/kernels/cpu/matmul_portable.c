@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/matmul_residual.h"
 #include "kernels/cpu/matmul_epilogue.h"
+#include "kernels/cpu/matmul_zero.h"
 
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF /* gcc does not contract under -std=c17 */
@@ -64,6 +65,13 @@ static void quantize_portable(const float *x, size_t stride, int height, int32_t
             quantize_block(x + (size_t)h * stride + i, ROSE_MIN(BLOCK, k - i), height, h, block);
 }
 
+static void quantize_zero_portable(const float *x, size_t stride, int height, int32_t k, void *tile)
+{
+    uint8_t *block = tile;
+    for (int32_t i = 0; i < k; i += BLOCK, block += height * MATMUL_ACT_BYTES)
+        for (int h = 0; h < height; h++) matmul_zero_row(x + (size_t)h * stride + i, height, h, block);
+}
+
 /* Vectors of 8 shorts: what every 64-bit machine has; gcc and clang make the instructions. */
 typedef int16_t v8s __attribute__((vector_size(16)));
 typedef uint16_t v8u __attribute__((vector_size(16)));
@@ -78,6 +86,11 @@ enum { LANES = 8, PARTS = 64 / LANES };
 struct planes {
     v8s low[8][PARTS], high[8][PARTS];
 };
+
+INLINE bool wide(enum cpu_kernel kernel)
+{
+    return kernel == CPU_K8 || kernel == CPU_K8Z || kernel == CPU_KT;
+}
 
 INLINE v8u load_bytes(const uint8_t *p)
 {
@@ -97,7 +110,7 @@ INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, cons
     if (kernel == CPU_K6) upper[0] = load_bytes(p + 256), upper[1] = load_bytes(p + 320);
     for (int j = 0; j < 8; j++) {
         v8u c;
-        if (kernel == CPU_K8)
+        if (kernel == CPU_K8 || kernel == CPU_K8Z)
             c = load_bytes(p + 64 * j);
         else if (kernel == CPU_K2M || kernel == CPU_K3)
             c = load_bytes(p + 64 * (j / 4)) >> (j % 4 * 2) & 3;
@@ -108,7 +121,7 @@ INLINE void unpack_part(const struct cpu_format *f, enum cpu_kernel kernel, cons
         if (kernel == CPU_K6) c |= (upper[j / 4] >> (j % 4 * 2) & 3) << 4;
         if (kernel == CPU_KT)
             for (int i = 0; i < LANES; i++) c[i] = f->table[c[i]];
-        if (kernel == CPU_K8 || kernel == CPU_KT) {
+        if (wide(kernel)) {
             out->high[j][part] = (v8s)(c >> 4);
             c &= 15;
         }
@@ -151,10 +164,10 @@ INLINE void dot_quads(enum cpu_kernel kernel, const struct planes *c, const int8
         v8s low = {0}, high = {0};
         for (int j = from; j < to; j++) {
             low += c->low[j][part] * x[j];
-            if (kernel == CPU_K8 || kernel == CPU_KT) high += c->high[j][part] * x[j];
+            if (wide(kernel)) high += c->high[j][part] * x[j];
         }
         add_rows(low, 1, sum + 2 * part);
-        if (kernel == CPU_K8 || kernel == CPU_KT) add_rows(high, 16, sum + 2 * part);
+        if (wide(kernel)) add_rows(high, 16, sum + 2 * part);
     }
 }
 
@@ -162,7 +175,7 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
                        const uint8_t *codes, const float *scales, const uint8_t *tile, int height, int blocks,
                        float *out)
 {
-    int shift = f->offset_shift, halves = BLOCK / group, floats = cpu_format_scale_floats(f);
+    int shift = kernel == CPU_K8Z ? 0 : f->offset_shift, halves = BLOCK / group, floats = cpu_format_scale_floats(f);
     memset(out, 0, (size_t)height * ROWS * sizeof *out);
     for (int b = 0; b < blocks;
          b++, codes += f->code_bytes, scales += floats, tile += height * MATMUL_ACT_BYTES) {
@@ -178,6 +191,10 @@ INLINE void dot_kernel(const struct cpu_format *f, enum cpu_kernel kernel, int g
                 float ssum = float_at(tile + height * (MATMUL_ACT_SSUM + 4 * which), h);
                 int32_t sum[ROWS];
                 for (int r = 0; r < ROWS; r++) sum[r] = start;
+                if (kernel == CPU_K8Z) {
+                    const uint8_t *zero = (const uint8_t *)scales + 64 + int_at(tile + height * (MATMUL_ACT_NSUM + 4), h);
+                    for (int r = 0; r < ROWS; r++) sum[r] += int_at(zero, r);
+                }
                 if (halves == 1)
                     dot_quads(kernel, &c, q, 0, 8, sum);
                 else if (half == 0)
@@ -209,6 +226,7 @@ static void dot_portable(const struct cpu_format *f, const uint8_t *codes, const
         KERNEL(CPU_K2M, 16, true);
         KERNEL(CPU_K3, 16, false);
         KERNEL(CPU_K6, 16, false);
+        KERNEL(CPU_K8Z, 32, false);
     default: break;
     }
 #undef KERNEL
@@ -253,10 +271,12 @@ static void residual_portable(const float *x, size_t stride, int height, int32_t
 
 static const void *scales_portable(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
-    cpu_weight_expand_scales(f, src, blocks, dst);
+    if (f->kernel == CPU_K8Z)
+        cpu_weight_expand_zero(src, blocks, dst);
+    else
+        cpu_weight_expand_scales(f, src, blocks, dst);
     return dst;
 }
 
-const struct matmul_kernels matmul_kernels_portable = {quantize_portable,  residual_portable,
-                                                       scales_portable,    dot_portable,
-                                                       dot_float_portable, matmul_finish_portable};
+const struct matmul_kernels matmul_kernels_portable = {quantize_portable, quantize_zero_portable, residual_portable,     scales_portable,
+                                                       dot_portable,      dot_float_portable,     matmul_finish_portable};

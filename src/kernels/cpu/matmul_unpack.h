@@ -4,6 +4,7 @@
 #define ROSE_KERNELS_CPU_MATMUL_UNPACK_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/cpu/weight.h"
 
@@ -24,7 +25,7 @@ UNPACK_INLINE void unpack_quads(const enum cpu_kernel kernel, const uint8_t *p, 
 {
     const __m512i low4 = _mm512_set1_epi8(15), low2 = _mm512_set1_epi8(3), bit2 = _mm512_set1_epi8(4),
                   bit4 = _mm512_set1_epi8(16), bits45 = _mm512_set1_epi8(48);
-    if (kernel == CPU_K8) {
+    if (kernel == CPU_K8 || kernel == CPU_K8Z) {
         UNPACK_UNROLL
         for (int j = 0; j < 8; j++) q[j] = unpack_load(p, j);
         return;
@@ -108,8 +109,17 @@ UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *
     }
 }
 
+/* CPU_K8Z: both corrections; nsum: the row's in a tile of `height`, scales: of the block. */
+UNPACK_INLINE __m512i unpack_start_zero(const uint8_t *nsum, const int height, const uint8_t *scales)
+{
+    int32_t at;
+    memcpy(&at, nsum + 4 * height, sizeof at);
+    return _mm512_add_epi32(_mm512_loadu_si512(scales + 64 + at), unpack_i32(nsum));
+}
+
 /* matmul_avx512.c: what AMX shares. */
 void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
+void matmul_quantize_zero_avx512(const float *x, size_t stride, int height, int32_t k, void *tile);
 void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k, const void *tile, float *r,
                             size_t r_stride);
 const void *matmul_scales_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);

@@ -38,6 +38,8 @@ static const struct cpu_format formats[DTYPE_COUNT] = {
     [DTYPE_IQ4_XS] = {CPU_KT, CPU_SCALES_K_S32, 8, 32 + 8 * 16, 256, 7, 32, false, iq4_table},
 };
 
+const struct cpu_format cpu_format_k8z = {CPU_K8Z, CPU_SCALES_D, 1, 32, 512, 7, 32, false, NULL};
+
 const struct cpu_format *cpu_format(enum dtype dtype)
 {
     return dtype < DTYPE_COUNT && formats[dtype].code_bytes ? &formats[dtype] : NULL;
@@ -423,6 +425,21 @@ void cpu_weight_expand_scales(const struct cpu_format *f, const uint8_t *src, in
                 dst[16 * h + r] = s;
                 if (f->min) dst[16 * (halves + h) + r] = m;
             }
+}
+
+void cpu_weight_expand_zero(const uint8_t *src, int blocks, float *dst)
+{
+    const uint8_t *codes = src + cpu_weight_k8_codes(blocks);
+    for (int b = 0; b < blocks; b++, codes += CPU_BLOCK * ROWS, dst += ROWS * (1 + CPU_ZERO_POINTS)) {
+        int32_t sums[CPU_ZERO_POINTS][ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            int32_t sum = -128 * CPU_BLOCK;
+            for (int i = 0; i < CPU_BLOCK; i++) sum += codes[i / 4 * VECTOR + 4 * r + i % 4];
+            for (int t = 0; t < CPU_ZERO_POINTS; t++) sums[t][r] = t * CPU_ZERO_STEP * sum;
+            dst[r] = half_at(src + 32 * b, r);
+        }
+        memcpy(dst + ROWS, sums, sizeof sums);
+    }
 }
 
 static void float_row(const struct cpu_weight *w, const uint8_t *group, int r, float *out)

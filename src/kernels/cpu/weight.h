@@ -42,6 +42,7 @@ enum cpu_kernel {
     CPU_K2M, /* groups of 16 */
     CPU_K3,  /* groups of 16, offset 4 */
     CPU_K6,  /* groups of 16, offset 32 */
+    CPU_K8Z, /* K8 times activations with zero points (matmul.h); weights are packed as K8 */
     CPU_KERNELS,
     CPU_F32 = CPU_KERNELS,
     CPU_F16,
@@ -76,6 +77,8 @@ struct cpu_format {
 
 /* NULL: not a format that products read. */
 const struct cpu_format *cpu_format(enum dtype dtype);
+/* What weights of kernel CPU_K8 are to activations with zero points. */
+extern const struct cpu_format cpu_format_k8z;
 
 /* A weight in this layout. */
 struct cpu_weight {
@@ -107,13 +110,23 @@ void cpu_weight_pack(const struct cpu_weight *w, enum dtype dtype, const void *s
 /* Row r as float32 [k], bit-equal to dtype_decode of the file's row. */
 void cpu_weight_row(const struct cpu_weight *w, int32_t row, float *out);
 
+/* Zero points that activations choose from, in steps: 0, 32, 64, 96. */
+enum { CPU_ZERO_POINTS = 4, CPU_ZERO_STEP = 32 };
 /* Floats that cpu_weight_expand_scales writes a block: 16 scales and mins per group of columns. */
 static inline int cpu_format_scale_floats(const struct cpu_format *f)
 {
+    if (f->kernel == CPU_K8Z) return 16 * (1 + CPU_ZERO_POINTS); /* 32-bit numbers: S f32[16], then sums */
     return 16 * (CPU_BLOCK / f->group) * (f->min ? 2 : 1);
 }
 /* A group's scales as float32, exact. A block has S[16] (M[16]) with groups of 32 columns, S0[16] S1[16]
  * (M0[16] M1[16]) with 16: value = S * (code - offset) + M. src: the group's first record. */
 void cpu_weight_expand_scales(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
+/* CPU_K8Z: a block has S[16] and, for each zero point z, the integers z * sum of (code - offset) [16]; src: the group. */
+void cpu_weight_expand_zero(const uint8_t *src, int blocks, float *dst);
+/* Where a group's codes begin, of a format with a record of 16 halves a block. */
+static inline size_t cpu_weight_k8_codes(int blocks)
+{
+    return ((size_t)blocks * 32 + 63) / 64 * 64;
+}
 
 #endif
