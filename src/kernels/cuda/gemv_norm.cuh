@@ -5,7 +5,6 @@
  * meanwhile. x stays there for all tiles of the block.
  *
  *     x:    bf16 [2 pieces][N][64], rows of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8), as TMA's swizzle has them
- *     gain: f32 [128 pieces], OFFSET + weight
  *     part: f32 [N][8]: sums of squares
  *     full: [pieces], done
  *
@@ -30,14 +29,14 @@
 
 struct gemv_norm {
     unsigned char *x;
-    float *gain, *part;
+    float *part;
     mbarrier *full, *done;
     uint32_t pieces, rows, share; /* rows that there are; halves' rows: 1, 2, 4 or 8 */
 };
 
 DEVICE uint32_t gemv_norm_bytes(uint32_t k)
 {
-    return ceil_div_u32(k, NORM_PIECE) * (2 * N * 128 + NORM_PIECE * 4 + 8) + N * NORM_HALVES * 4 + 8;
+    return ceil_div_u32(k, NORM_PIECE) * (2 * N * 128 + 8) + N * NORM_HALVES * 4 + 8;
 }
 DEVICE struct gemv_norm gemv_norm_of(const struct gemm_params *p, uint32_t first_row, unsigned char *shared)
 {
@@ -46,8 +45,7 @@ DEVICE struct gemv_norm gemv_norm_of(const struct gemm_params *p, uint32_t first
     n.rows = min_u32(p->rows - first_row, N);
     n.share = n.rows > 4 ? 8 : n.rows > 2 ? 4 : n.rows;
     n.x = shared;
-    n.gain = (float *)(shared + n.pieces * (2 * N * 128));
-    n.part = n.gain + n.pieces * NORM_PIECE;
+    n.part = (float *)(shared + n.pieces * (2 * N * 128));
     n.full = (mbarrier *)(n.part + N * NORM_HALVES);
     n.done = n.full + n.pieces;
     return n;
@@ -69,20 +67,28 @@ DEVICE void gemv_norm_clear(const struct gemv_norm *n, uint32_t t, uint32_t thre
     fence_proxy_async();
 }
 
+/* The weights of 8 columns, and one of them as a factor. Nothing waits for them before it needs them. */
+DEVICE void gemv_norm_weights(const struct gemm_params *p, uint32_t column, u32x4 w[2])
+{
+    w[0] = ld16_early((const float *)p->norm + column);
+    w[1] = ld16_early((const float *)p->norm + column + 4);
+}
+DEVICE float gemv_norm_gain(const u32x4 w[2], uint32_t i)
+{
+    const float gain = f32_from_bits(w[i / 4].v[i % 4]);
+    return OFFSET != 0 ? OFFSET + gain : gain;
+}
+
 /* 8 of a row: their squares are added to sum, gain times them go to `to`. */
-DEVICE float gemv_norm_put(u32x4 in, const float *gain, unsigned char *to, float sum)
+DEVICE float gemv_norm_put(u32x4 in, const u32x4 gain[2], unsigned char *to, float sum)
 {
     u32x4 out;
-    UNROLL for (uint32_t h = 0; h < 2; h++)
+    UNROLL for (uint32_t i = 0; i < 4; i++)
     {
-        const u32x4 g = ld16(gain + 4 * h);
-        UNROLL for (uint32_t i = 0; i < 2; i++)
-        {
-            const bf16x2 both = as_bf16x2(in.v[2 * h + i]);
-            const float lo = bf16x2_lo_f32(both), hi = bf16x2_hi_f32(both);
-            sum = fma_f32(hi, hi, fma_f32(lo, lo, sum));
-            out.v[2 * h + i] = f32_to_bf16x2(lo * f32_from_bits(g.v[2 * i]), hi * f32_from_bits(g.v[2 * i + 1])).bits;
-        }
+        const bf16x2 both = as_bf16x2(in.v[i]);
+        const float lo = bf16x2_lo_f32(both), hi = bf16x2_hi_f32(both);
+        sum = fma_f32(hi, hi, fma_f32(lo, lo, sum));
+        out.v[i] = f32_to_bf16x2(lo * gemv_norm_gain(gain, 2 * i), hi * gemv_norm_gain(gain, 2 * i + 1)).bits;
     }
     st16(to, out);
     return sum;
@@ -106,12 +112,12 @@ DEVICE void gemv_norm_keep(const struct gemm_params *p, const struct gemv_norm *
         const float scale = gemv_norm_scale(p, n, r);
         for (uint32_t c = t * 8; c < p->k; c += NORM_THREADS * 8) {
             const u32x4 in = ld16(x + c);
-            u32x4 out;
+            u32x4 out, gain[2];
+            gemv_norm_weights(p, c, gain);
             UNROLL for (uint32_t i = 0; i < 4; i++)
             {
                 const bf16x2 both = as_bf16x2(in.v[i]);
-                const float *gain = n->gain + c + 2 * i;
-                out.v[i] = f32_to_bf16x2(bf16x2_lo_f32(both) * scale * gain[0], bf16x2_hi_f32(both) * scale * gain[1]).bits;
+                out.v[i] = f32_to_bf16x2(bf16x2_lo_f32(both) * scale * gemv_norm_gain(gain, 2 * i), bf16x2_hi_f32(both) * scale * gemv_norm_gain(gain, 2 * i + 1)).bits;
             }
             st16(y + c, out);
         }
@@ -125,17 +131,15 @@ DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *
     const bf16 *x = (const bf16 *)p->x + (size_t)(first_row + row) * (size_t)p->x_stride + v * 8;
     float sum[NORM_SETS];
     UNROLL for (uint32_t r = 0; r < NORM_SETS; r++) sum[r] = 0;
-    UNROLL_N(4) for (uint32_t i = t * 4; i < n->pieces * NORM_PIECE; i += NORM_THREADS * 4)
-    {
-        u32x4 g = {{0, 0, 0, 0}};
-        if (i < p->k) g = ld16_early((const float *)p->norm + i);
-        UNROLL for (uint32_t e = 0; e < 4; e++) g.v[e] = f32_bits(OFFSET + f32_from_bits(g.v[e]));
-        st16(n->gain + i, g);
-    }
-    barrier_sync(NORM_BARRIER, NORM_THREADS);
-    grid_dependency_wait();
-    for (uint32_t s = half / n->share; s - half / n->share < n->pieces; s += NORM_AHEAD * stride) {
-        u32x4 in[NORM_AHEAD][NORM_SETS];
+    for (uint32_t s = half / n->share, done = 0; done < n->pieces; s += NORM_AHEAD * stride, done += NORM_AHEAD * stride) {
+        u32x4 in[NORM_AHEAD][NORM_SETS], gain[NORM_AHEAD][2];
+        UNROLL for (uint32_t a = 0; a < NORM_AHEAD; a++)
+        {
+            const uint32_t at = s + a * stride, piece = first + at < n->pieces ? first + at : first + at - n->pieces;
+            UNROLL for (uint32_t e = 0; e < 4; e++) gain[a][0].v[e] = gain[a][1].v[e] = 0;
+            if (at < n->pieces && piece * NORM_PIECE + v * 8 < p->k) gemv_norm_weights(p, piece * NORM_PIECE + v * 8, gain[a]);
+        }
+        if (done == 0) grid_dependency_wait();
         UNROLL for (uint32_t a = 0; a < NORM_AHEAD; a++)
         {
             const uint32_t at = s + a * stride, piece = first + at < n->pieces ? first + at : first + at - n->pieces;
@@ -151,8 +155,7 @@ DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *
             const uint32_t at = s + a * stride, piece = first + at < n->pieces ? first + at : first + at - n->pieces;
             UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
                 if (at < n->pieces && row + 8 * r < n->rows)
-                    sum[r] = gemv_norm_put(in[a][r], n->gain + piece * NORM_PIECE + v * 8,
-                                           n->x + (piece * 2 + v / 8) * (N * 128) + (row + 8 * r) * 128 + ((v % 8) ^ (row % 8)) * 16, sum[r]);
+                    sum[r] = gemv_norm_put(in[a][r], gain[a], n->x + (piece * 2 + v / 8) * (N * 128) + (row + 8 * r) * 128 + ((v % 8) ^ (row % 8)) * 16, sum[r]);
             fence_proxy_async();
             warp_sync(FULL_WARP);
             UNROLL for (uint32_t r = 0; r < NORM_SETS; r++)
