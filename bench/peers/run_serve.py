@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """rose serve beside llama-server: the same model, threads, slots, cache type and load generator, in turns in one run.
 
-    bench/peers/run_serve.py [--rose build/rose] [--model FILE] [--out FILE.csv] [--mini]
+    bench/peers/run_serve.py [--rose build/rose] [--model FILE] [--out FILE.csv] [--mini | --alone]
 
 Closed loops of 8 and of 64 users (128 tokens in, 64 out, `rose bench --url`), Rose before and behind the peer; the time between tokens while
 prompts of 2,000 tokens arrive one after the other; a prefix that comes again, n = 8, the start, and the processor time of an idle server. Prints a
@@ -33,6 +33,7 @@ parser.add_argument("--model", default=os.path.join(CACHE, "rose", "models", "Sm
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--out", default=os.path.join(ROOT, "bench", "results", "serve_peer_zen4.csv"))
 parser.add_argument("--mini", action="store_true", help="tiny counts, nothing is written unless --out says where")
+parser.add_argument("--alone", action="store_true", help="only what needs no peer: prefix, n = 8, idle, start; nothing is written")
 options = parser.parse_args()
 
 rows = []
@@ -85,6 +86,13 @@ class Server:
     def ticks(self):
         with open(f"/proc/{self.process.pid}/stat") as f:
             return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+
+
+    def thread_ticks(self):
+        """Of the thread that has the sockets, which is the process's first, and of all."""
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/stat"
+        with open(path) as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])), self.ticks()
 
 
 def rose(slots):
@@ -210,13 +218,26 @@ def starts():
     row("start to first token, worst", "s", max(first), None, "1 s", max(first) <= 1)
 
 
+def null_model():
+    for users, requests in ((8, 64), (64, 128)):
+        with Server([options.rose, "serve", options.model, "--port", str(PORT), "--null-model", "--no-access-log"]):
+            done = subprocess.run(bench_command(users, requests // 8 if options.mini else requests, 16, 1000), capture_output=True, text=True)
+        r = json.loads(done.stdout)
+        row(f"null model, {users} streams: output", "tok/s", r["output_tokens_per_s"], None, "60,000", r["output_tokens_per_s"] >= 60000)
+
+
 # ---- the run ---------------------------------------------------------------------------------------
 
 
 def measured(server, *loads):
     with server:
         warm()
-        return [load(*l) for l in loads]
+        before = server.thread_ticks()
+        results = [load(*l) for l in loads]
+        after = server.thread_ticks()
+    for r in results:
+        r["share"] = (after[0] - before[0]) / max(after[1] - before[1], 1)
+    return results
 
 
 def show():
@@ -239,6 +260,13 @@ def write(path):
 
 
 def main():
+    if options.alone:
+        with rose(64) as s:
+            warm()
+            singles(s)
+        starts()
+        show()
+        return
     few, many = (8, 16) if options.mini else (48, 128)
     began = time.monotonic()
     ours8, peer8, ours64, peer64 = [], [], [], []
@@ -256,6 +284,9 @@ def main():
     starts()
     compare(8, ours8, peer8, 4, 0.25)
     compare(64, ours64, peer64, 6, 0.25)
+    share = 100 * mean(ours64, "share")
+    row("64 streams: the server's thread, of the process's time", "%", share, None, "3 %", share <= 3)
+    null_model()
     beside_long(8, ours8, long8, peer_long8)
     beside_long(64, ours64, long64)
     show()
