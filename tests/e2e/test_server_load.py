@@ -11,7 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree
 
-from server_fixture import Server, check, equal, main, options, test, until, within
+from server_fixture import Server, check, equal, main, options, sanitized, test, until, within
 
 
 def bench(server, *arguments):
@@ -42,7 +42,7 @@ def the_null_model_streams_fast():
     equal((r["ok"], r["output_tokens"]), (128, 128000))
     # In processor time, which other work on the machine does not touch: 60,000 tokens/s are 16.7 us of one core.
     used = s.ticks() / os.sysconf("SC_CLK_TCK") / 128000
-    check(used < 16.7e-6, f"{used * 1e6:.1f} us a token")
+    check(sanitized() or used < 16.7e-6, f"{used * 1e6:.1f} us a token")
     s.stop()
 
 
@@ -100,8 +100,7 @@ def soak_under_random_cancels():
     equal(errors, [])
     equal(m["rose_kv_pages_free"] + m["rose_kv_pages_cached"], m["rose_kv_pages"], "pages")
     until(lambda: s.descriptors() <= descriptors + 1, f"no more than {descriptors} descriptors")
-    sanitized = any(name in open(options.rose, "rb").read() for name in (b"__tsan_init", b"__asan_init"))  # their own memory grows
-    check(sanitized or s.rss() < rss + (24 << 20), f"memory: {rss >> 20} MiB became {s.rss() >> 20}")
+    check(sanitized() or s.rss() < rss + (24 << 20), f"memory: {rss >> 20} MiB became {s.rss() >> 20}")
     equal(m["rose_requests_failed_total"], 0)
     equal(s.stop(), 0)
 
