@@ -174,6 +174,11 @@ enum {
 /* At most capacity ids go to `ids`; *count is how many there are (call again with more room when larger). */
 enum rose_status rose_tokenize(const struct rose_engine *engine, const char *text, size_t bytes, int flags, int32_t *ids, size_t capacity, size_t *count,
                                struct rose_error *err);
+/* Where the ids that rose_tokenize made of a text lie in it: spans[count], bytes of the text without the spaces around a token, or -1, -1 of a special
+ * token that was added. Found by comparing letters, so that a place may be empty where a tokenizer rewrites its text. */
+struct rose_token_span { int64_t start, stop; };
+enum rose_status rose_token_spans(const struct rose_engine *engine, const char *text, size_t bytes, int flags, const int32_t *ids, size_t count,
+                                  struct rose_token_span *spans, struct rose_error *err);
 /* The ids that a chat request (the JSON object of rose_render) has as its prompt. */
 enum rose_status rose_tokenize_chat(const struct rose_engine *engine, const char *input, size_t input_bytes, int32_t *ids, size_t capacity, size_t *count,
                                     struct rose_error *err);

@@ -18,6 +18,24 @@ enum rose_status rose_tokenize(const struct rose_engine *e, const char *text, si
     return s;
 }
 
+_Static_assert(sizeof(struct rose_token_span) == sizeof(struct token_span), "the tokenizer's spans are the public ones");
+
+enum rose_status rose_token_spans(const struct rose_engine *e, const char *text, size_t bytes, int flags, const int32_t *ids, size_t count, struct rose_token_span *spans,
+                                  struct rose_error *err)
+{
+    struct token_ids plain = {0};
+    struct str s = {text, bytes};
+    size_t before = 0;
+    enum rose_status st = tokenizer_encode(e->text.tokenizer, s, flags & ROSE_TOKENIZE_PARSE_SPECIAL ? TOKENIZER_PARSE_SPECIAL : 0, &plain, err);
+    /* What the post-processor put around them. */
+    while (st == ROSE_OK && before + plain.n <= count && plain.n && memcmp(ids + before, plain.p, plain.n * sizeof *ids)) before++;
+    if (st == ROSE_OK && before + plain.n > count) st = status_set(err, ROSE_INVALID, "the tokens are not those of this text");
+    for (size_t i = 0; st == ROSE_OK && i < count; i++) spans[i] = (struct rose_token_span){-1, -1};
+    if (st == ROSE_OK) st = tokenizer_spans(e->text.tokenizer, s, plain.p, plain.n, (struct token_span *)(void *)(spans + before), err);
+    token_ids_free(&plain);
+    return st;
+}
+
 enum rose_status rose_tokenize_chat(const struct rose_engine *e, const char *input, size_t bytes, int32_t *ids, size_t capacity, size_t *count, struct rose_error *err)
 {
     struct token_ids all = {0};

@@ -223,11 +223,15 @@ static void load(struct server *s, struct httpd_request *r, const struct path *p
     kserve_refuse(r, &e);
 }
 
-static void settings(struct server *s, struct httpd_request *r, bool log)
+static void settings(struct server *s, struct httpd_request *r, const struct path *p, bool log)
 {
     const struct json *body;
     struct api_error e = {0};
     struct strbuf b = {0};
+    if (p->name.n && !kserve_find(s, p->name, p->version, &e)) {
+        kserve_refuse(r, &e);
+        return;
+    }
     if (!strcmp(r->method, "POST") && !(read_body(r, &body, &e) && kserve_settings_change(s, log, body, &e))) {
         kserve_refuse(r, &e);
         return;
@@ -354,8 +358,8 @@ void kserve_route(struct server *s, struct httpd_request *r)
         if (kserve_unload(s, p.name, &e)) reply_empty(r, 200);
         else kserve_refuse(r, &e);
         break;
-    case V_LOGGING: settings(s, r, true); break;
-    case V_TRACE: settings(s, r, false); break;
+    case V_LOGGING: settings(s, r, &p, true); break;
+    case V_TRACE: settings(s, r, &p, false); break;
     case V_SHM_STATUS: memory_status(s, r, &p); break;
     case V_SHM_REGISTER: memory_register(s, r, &p); break;
     case V_SHM_UNREGISTER:

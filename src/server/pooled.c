@@ -162,7 +162,7 @@ static bool model_has(const struct pooled_call *c, struct api_error *e)
 
 /* --- calls ------------------------------------------------------------------------------------------------------------------------------------ */
 
-static const struct json *read_body(struct httpd_request *http, struct api_error *e)
+const struct json *pooled_body(struct httpd_request *http, struct api_error *e)
 {
     const struct json *body;
     struct rose_error err = {0};
@@ -207,14 +207,14 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
 void pooled_start(struct server *s, struct httpd_request *http, enum pooled_route route)
 {
     struct api_error e = {0};
-    const struct json *body = read_body(http, &e);
+    const struct json *body = pooled_body(http, &e);
     if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, pooled_is_tei(route), &e);
 }
 
 void pooled_rerank_either(struct server *s, struct httpd_request *http)
 {
     struct api_error e = {0};
-    const struct json *body = read_body(http, &e);
+    const struct json *body = pooled_body(http, &e);
     bool tei = !json_get(body, "documents") && (json_get(body, "texts") || !json_get(body, "model"));
     if (!body || !begin(s, http, tei ? POOLED_TEI_RERANK : POOLED_RERANK, body, &e)) pooled_refuse(http, tei, &e);
 }
@@ -222,7 +222,7 @@ void pooled_rerank_either(struct server *s, struct httpd_request *http)
 void pooled_root(struct server *s, struct httpd_request *http)
 {
     struct api_error e = {0};
-    const struct json *body = read_body(http, &e);
+    const struct json *body = pooled_body(http, &e);
     const struct model *m = body ? models_find(&s->models, json_str(json_get(body, "model"), ""), ~(unsigned)ROSE_CAN_GENERATE) : NULL;
     unsigned can = m ? m->info.tasks : 0;
     enum pooled_route route = json_get(body, "query") ? POOLED_TEI_RERANK : can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;

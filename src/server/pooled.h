@@ -33,6 +33,12 @@ struct pooled_request {
 /* The route's form of a request; all memory is the arena's or the body's. */
 bool pooled_read(enum pooled_route route, const struct json *body, struct arena *arena, struct pooled_request *out, struct api_error *e);
 
+/* A text, texts, or with `ids` token ids or lists of them; *single: not in a list. */
+bool pooled_read_list(const struct json *v, const char *field, bool ids, struct arena *arena, struct text_input **out, int *count, bool *single, struct api_error *e);
+
+/* The request's JSON; NULL: *e says why. */
+const struct json *pooled_body(struct httpd_request *http, struct api_error *e);
+
 struct pooled_call {
     struct pooled_request request;
     struct httpd_request *http;
@@ -46,10 +52,14 @@ void pooled_refuse(struct httpd_request *http, bool tei, const struct api_error 
 static inline bool pooled_is_tei(enum pooled_route r) { return r >= POOLED_TEI_EMBED; }
 
 void pooled_start(struct server *s, struct httpd_request *http, enum pooled_route route);
-/* /rerank: documents make it Jina's, texts TEI's. */
 /* TEI's POST /: what the model does, embed, rank or classify. */
 void pooled_root(struct server *s, struct httpd_request *http);
+/* /rerank: documents make it Jina's, texts TEI's. */
 void pooled_rerank_either(struct server *s, struct httpd_request *http);
+/* /tokenize: inputs make it TEI's. */
+void pooled_tokenize_either(struct server *s, struct httpd_request *http);
+/* TEI's /decode: token ids to texts. */
+void pooled_decode(struct server *s, struct httpd_request *http);
 void pooled_info(struct server *s, struct httpd_request *http);
 
 #endif

@@ -140,8 +140,7 @@ static bool read_one(const struct json *v, const char *field, struct arena *a, s
     return true;
 }
 
-/* A text, texts, token ids, or lists of token ids. */
-static bool read_list(const struct json *v, const char *field, bool ids, struct arena *a, struct text_input **out, int *count, bool *single, struct api_error *e)
+bool pooled_read_list(const struct json *v, const char *field, bool ids, struct arena *a, struct text_input **out, int *count, bool *single, struct api_error *e)
 {
     char name[64];
     if (json_is_null(v)) return api_error_field(e, field, "%s is missing", field);
@@ -185,8 +184,8 @@ static bool read_predict(struct pooled_request *r, struct arena *a, struct api_e
 static bool read_pairs(struct pooled_request *r, const char *first, const char *second, struct arena *a, struct api_error *e)
 {
     bool one, other;
-    if (!read_list(r->query ? r->query : r->input, first, false, a, &r->first, &r->first_count, &one, e)) return false;
-    if (!read_list(r->other, second, false, a, &r->second, &r->second_count, &other, e)) return false;
+    if (!pooled_read_list(r->query ? r->query : r->input, first, false, a, &r->first, &r->first_count, &one, e)) return false;
+    if (!pooled_read_list(r->other, second, false, a, &r->second, &r->second_count, &other, e)) return false;
     if (r->first_count == 1 || r->second_count == 1 || r->first_count == r->second_count) return true;
     return api_error_field(e, first, "%s has %d texts and %s has %d: they must be equally many, or one of them one", first, r->first_count, second, r->second_count);
 }
@@ -212,9 +211,9 @@ bool pooled_read(enum pooled_route route, const struct json *body, struct arena 
     *r = (struct pooled_request){.route = route, .normalize = -1, .activation = -1, .return_documents = -1};
     if (!fields_read(tables[route].fields, tables[route].count, "", body, r, a, e)) return false;
     switch (route) {
-    case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
-    case POOLED_CLASSIFY: return read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
-    case POOLED_TEI_EMBED: case POOLED_TEI_EMBED_ALL: case POOLED_TEI_EMBED_SPARSE: return read_list(r->input, "inputs", true, a, &r->first, &r->first_count, &single, e);
+    case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
+    case POOLED_CLASSIFY: return pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
+    case POOLED_TEI_EMBED: case POOLED_TEI_EMBED_ALL: case POOLED_TEI_EMBED_SPARSE: return pooled_read_list(r->input, "inputs", true, a, &r->first, &r->first_count, &single, e);
     case POOLED_TEI_PREDICT: return read_predict(r, a, e);
     case POOLED_TEI_SIMILARITY: return read_similarity(r, a, e);
     case POOLED_SCORE: return read_pairs(r, "text_1", "text_2", a, e);

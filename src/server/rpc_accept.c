@@ -27,7 +27,8 @@ struct open_socket {
 /* Only what has the port is gRPC's. */
 static struct {
     pthread_mutex_t lock;
-    int port, limit, count, wake_fd;
+    _Atomic int port;
+    int limit, count, wake_fd;
     _Atomic bool waiting;     /* somebody is in the queue who could not be taken */
     struct open_socket *open; /* [limit] */
     struct sockaddr_storage address;

@@ -565,6 +565,10 @@ void rpc_TraceSetting(struct rpc *r, struct str data)
     struct api_error e = {0};
     struct json settings = {.type = JSON_OBJECT};
     UNPACK(trace_setting_request, TraceSettingRequest, q)
+    if (*q->model_name && !find(r, q->model_name, "")) {
+        FREE(q);
+        return;
+    }
     arena_init(&a, (size_t)1 << 24);
     settings.members = ARENA_ARRAY(&a, struct json_member, q->n_settings + 1);
     for (size_t i = 0; settings.members && i < q->n_settings; i++) {

@@ -155,4 +155,10 @@ bool tokenizer_piece(const struct tokenizer *t, uint32_t id, struct strbuf *out)
 int64_t tokenizer_find(const struct tokenizer *t, struct str token);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
 
+/* The bytes of a text that a token comes from, without spaces around it; of a token of spaces alone, what is between its neighbours. */
+struct token_span { int64_t start, stop; };
+/* out[n]: where the ids of text lie, which was encoded without special tokens. Letters that several tokens share are each one's. */
+enum rose_status tokenizer_spans(const struct tokenizer *t, struct str text, const uint32_t *ids, size_t n,
+                                 struct token_span *out, struct rose_error *err);
+
 #endif

@@ -141,6 +141,35 @@ def tei_routes():
 
 
 @test
+def tei_tokens():
+    # ids, places and texts are those of Hugging Face tokenizers
+    def tokens(**body):
+        return [[(t["id"], t["text"], t["special"], t["start"], t["stop"]) for t in one] for one in ok("/tokenize", {"model": MINI, **body})]
+
+    equal(tokens(inputs="Hello, Wörld!"), [[(101, "[CLS]", True, None, None), (7592, "Hello", False, 0, 5), (1010, ",", False, 5, 6), (2088, "Wörld", False, 7, 12), (999, "!", False, 12, 13),
+                                            (102, "[SEP]", True, None, None)]])
+    equal(tokens(inputs=["naïve  日本 ☃ unaffordable", ""], add_special_tokens=False),
+          [[(15743, "naïve", False, 0, 5), (1864, "日", False, 7, 8), (1876, "本", False, 8, 9), (100, "☃", False, 10, 11), (14477, "una", False, 12, 15), (4246, "ff", False, 15, 17),
+            (8551, "ord", False, 17, 20), (3085, "able", False, 20, 24)], []])
+    equal([t[1:] for t in tokens(inputs="a b", model=server_text())[0]], [("a", False, 0, 1), ("b", False, 2, 3)])
+    equal(ok("/decode", {"model": MINI, "ids": [101, 7592, 1010, 2088, 999, 102]}), ["hello, world!"])
+    equal(ok("/decode", {"model": MINI, "ids": [[101, 7592, 102], [2088]], "skip_special_tokens": False}), ["[CLS] hello [SEP]", "world"])
+    equal(ok("/tokenize", {"model": MINI, "prompt": "a b"})["tokens"], [101, 1037, 1038, 102]) # vLLM's form of the same path
+    for path, body, words, code in (("/tokenize", {"inputs": ["a", 5]}, "inputs[1]", 422), ("/tokenize", {"inputs": []}, "inputs", 422), ("/tokenize", {"inputs": "a", "x": 1}, "x", 422),
+                                    ("/tokenize", {"inputs": "a", "prompt_name": "q"}, "q", 422), ("/tokenize", {"inputs": ["a" * 200000] * 2}, "400000", 413), ("/decode", {"ids": [-1]}, "ids[0]", 422),
+                                    ("/decode", {"ids": [30522]}, "30521", 422), ("/decode", {"ids": "a"}, "ids", 422), ("/decode", {"ids": []}, "ids", 422), ("/decode", {}, "ids", 422)):
+        refused(path, {"model": MINI, **body}, words, code)
+    # unknown words by the thousand, and words longer than any token: no answer is longer than its text allows
+    for text in ("☃ " * 20000, "ab☃" * 20000, "\u200b" * 20000):
+        many = tokens(inputs=text)[0]
+        check(sum(len(t[1]) for t in many) <= 2 * len(text) + 4 * len(many), len(many))
+    # TEI's other names
+    equal(ok("/embeddings", {"model": MINI, "input": "a", "dimensions": 3}), ok("/v1/embeddings", {"model": MINI, "input": "a", "dimensions": 3}))
+    equal(ok("/invocations", {"model": MINI, "inputs": "a"}), ok("/embed", {"model": MINI, "inputs": "a"}))
+    equal(server().get("/ping")[0], 200)
+
+
+@test
 def rerank_score_classify_pooling():
     r = ok("/v1/rerank", {"model": "ranker", "query": "cats", "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]], "top_n": 2})
     equal(len(r["results"]), 2)
