@@ -15,7 +15,7 @@ enum { MAX_MODELS = 32 };
 static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
     int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting;
-    double idle, read, write, ping, drain, stretch;
+    double idle, read, write, ping, drain, stretch, stall;
     bool access_log, null_model, shared_memory;
     struct option_list alias, task;
 } o;
@@ -50,6 +50,7 @@ static const struct option options[] = {
     {"write-timeout", 0, OPTION_NUMBER, NULL, "S", NULL, "30", 1, 86400, "seconds without progress of a client that reads", &o.write},
     {"ping", 0, OPTION_NUMBER, NULL, "S", NULL, "15", 1, 86400, "seconds of silence before a stream gets a comment", &o.ping},
     {"drain", 0, OPTION_NUMBER, NULL, "S", NULL, "30", 0, 86400, "seconds that requests have to end after SIGTERM", &o.drain},
+    {"stall", 0, OPTION_NUMBER, NULL, "S", NULL, "30", 0.1, 86400, "seconds of work without a step before /health says that an engine is stuck", &o.stall},
     {.type = OPTION_GROUP, .help = "Logging:"},
     {"log-format", 0, OPTION_CHOICE, "ROSE_LOG_FORMAT", NULL, "plain|json", "plain", 0, 0, "how lines look", &o.log_format},
     {"access-log", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a line a request (default on; --no-access-log: none)", &o.access_log},
@@ -129,6 +130,7 @@ static void fill(struct server_options *s)
     s->write_s = o.write;
     s->ping_s = o.ping;
     s->drain_s = o.drain;
+    s->stall_s = o.stall;
     s->log_json = !strcmp(o.log_format, "json");
     s->log_requests = o.access_log && !cli_common.quiet;
     s->null_model = o.null_model;

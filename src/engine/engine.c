@@ -422,6 +422,8 @@ void engine_stats(struct engine *e, struct rose_stats *out)
     out->seconds_since_step = e->counters.busy_since_s ? engine_now() - since : 0;
     pthread_mutex_unlock(&e->counters.lock);
     pthread_mutex_lock(&e->lock);
+    /* A thread that does not even take what has come is stuck too. */
+    if (e->intake_first) out->seconds_since_step = ROSE_MAX(out->seconds_since_step, engine_now() - e->intake_first->submitted_s);
     out->waiting = ROSE_MAX(out->waiting, e->queued);
     out->lost = e->failed;
     pthread_mutex_unlock(&e->lock);

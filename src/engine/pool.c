@@ -288,6 +288,7 @@ void pool_stats(struct pool *p, struct rose_stats *out)
     out->seconds_since_step = p->busy_since_s ? engine_now() - since : 0;
     pthread_mutex_unlock(&p->counters_lock);
     pthread_mutex_lock(&p->lock);
+    if (p->intake_first) out->seconds_since_step = ROSE_MAX(out->seconds_since_step, engine_now() - p->intake_first->submitted_s);
     out->waiting = ROSE_MAX(out->waiting, p->queued);
     pthread_mutex_unlock(&p->lock);
 }

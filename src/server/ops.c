@@ -6,8 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum { STALL_S = 30 }; /* work without a step for so long means that the engine is stuck */
-
 static void reply_json(struct httpd_request *r, int status, struct strbuf *b)
 {
     struct api_error e;
@@ -26,7 +24,7 @@ void ops_health(struct server *s, struct httpd_request *r)
         struct rose_stats st;
         if (!model_is_up(&s->models.models[i])) continue;
         model_stats(&s->models.models[i], &st);
-        stuck |= st.seconds_since_step > STALL_S;
+        stuck |= st.seconds_since_step > s->options->stall_s;
         lost |= st.lost;
         longest = ROSE_MAX(longest, st.seconds_since_step);
     }

@@ -21,7 +21,7 @@
 void server_options_init(struct server_options *o)
 {
     *o = (struct server_options){.host = "127.0.0.1", .port = 8080, .grpc_port = -1, .body_limit = (size_t)32 << 20, .header_limit = (size_t)32 << 10, .output_limit = (size_t)1 << 20,
-                                 .connections = 4096, .idle_s = 60, .read_s = 60, .write_s = 30, .ping_s = 15, .drain_s = 30, .log_requests = true};
+                                 .connections = 4096, .idle_s = 60, .read_s = 60, .write_s = 30, .ping_s = 15, .drain_s = 30, .stall_s = 30, .log_requests = true};
 }
 
 static void wanted_signals(sigset_t *set)

@@ -27,6 +27,7 @@ struct server_options {
     int connections, connections_per_address;      /* 0 for the latter: no limit */
     double idle_s, read_s, write_s; /* until a request's headers are whole, until its body is, without progress of a reader */
     double ping_s, drain_s;
+    double stall_s; /* work without a step for so long means that an engine is stuck, and /health says so */
     bool log_json, log_requests;
     /* Model repositories: what is in these directories is served under its own name, and loaded and unloaded by KServe's routes. */
     const char *const *repositories;

@@ -1,4 +1,5 @@
 """What goes over the wire below any client library: framing, smuggling shapes, slow and half-closed peers, limits, pipelining, TLS, signals."""
+import ctypes
 import json
 import os
 import re
@@ -513,6 +514,44 @@ def clients_that_leave_a_long_text():
         c.sendall(post("", json.dumps({"prompt": LONG}).encode(), "/tokenize"))
     s.wait_metric("rose_http_requests_open", 20)
     equal(s.stop(), 0, "exit status")
+
+
+class Held:
+    """All threads of a process but the first, which has the sockets, stopped one by one: an engine that does not go on."""
+
+    def __init__(self, pid):
+        self.tids = [int(t) for t in os.listdir(f"/proc/{pid}/task") if int(t) != pid]
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        seize, interrupt = 0x4206, 0x4207
+        for tid in self.tids:
+            check(self.libc.ptrace(seize, tid, None, None) == 0 and self.libc.ptrace(interrupt, tid, None, None) == 0, f"ptrace: {os.strerror(ctypes.get_errno())}")
+            os.waitpid(tid, 0x40000000)  # __WALL: it has stopped
+
+    def release(self):
+        for tid in self.tids:
+            self.libc.ptrace(17, tid, None, None)  # PTRACE_DETACH
+
+
+@test
+def health_follows_the_engine():
+    s = Server("--stall", "0.5")
+    equal(s.chat(max_tokens=2)[0], 200)
+    held = Held(s.process.pid)
+    c = s.socket()
+    c.sendall(long_stream(20))
+    status, _, body = until(lambda: (answer := s.get("/health"))[0] == 503 and answer, "503 while the engine is stuck")
+    equal((status, body["status"]), (503, "stuck"))
+    check(body["seconds_since_step"] > 0.5, body)
+    equal(s.get("/version")[0], 200)
+    held.release()
+    got = b""
+    while b"data: [DONE]" not in got:
+        piece = c.recv(65536)
+        check(piece, f"the stream ended: {got[-200:]}")
+        got += piece
+    until(lambda: s.get("/health")[0] == 200, "200 when it goes on")
+    equal(s.stop(), 0)
 
 
 @test
