@@ -26,10 +26,12 @@ enum {
      * value_dim: what a core's second cache holds besides the packed keys */
     ATTENTION_HALF_WORK = 49152,
     ATTENTION_HALF_SUB = 32,     /* rows that take their way over the packed keys together */
-    ATTENTION_HALF_CHUNK = 2048, /* as ATTENTION_CHUNK, in bfloat16 */
+    ATTENTION_HALF_CHUNK = 2048, /* as ATTENTION_CHUNK, in bfloat16 for sequences of more than ATTENTION_ROWS rows times heads of an item */
     ATTENTION_PANEL = 512,       /* tokens packed at a time; a multiple of the tile */
     ATTENTION_DIRECT_ROWS = 12,  /* up to so many rows are computed straight from the cache */
     ATTENTION_HALF_LEAST = 24,   /* sequences of fewer rows times heads of an item are computed in float32 */
+    ATTENTION_HALF_ROWS = 4,     /* and so are fewer than this many rows; these of a file of more than a chunk, a piece of a */
+    ATTENTION_HALF_PIECE_LEAST = 12, /* prompt, pay for packing sooner */
     ATTENTION_HALF_OWN_LEAST = 8, /* the same over own rows, which either way must be turned over first */
 };
 

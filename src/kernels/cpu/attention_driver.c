@@ -125,8 +125,8 @@ size_t attention_scratch(const struct attention_params *p)
 
 int32_t attention_partial_rows(const struct attention_params *p, int64_t max_length)
 {
-    int64_t rows = 2 * (int64_t)p->heads * (max_length / ATTENTION_CHUNK + 2);
-    return (int32_t)ROSE_MIN(rows, 1 << 16);
+    int64_t each = (int64_t)p->heads * (max_length / ATTENTION_CHUNK + 2); /* of one query row */
+    return (int32_t)ROSE_MIN(ROSE_MAX(2 * each, ROSE_MIN(16 * each, 1 << 14)), 1 << 16);
 }
 
 /* Tokens of the sequence that query row i of it (0-based) sees. */
@@ -172,8 +172,10 @@ static struct item item_of(const struct walk *w, int32_t seq, int64_t index)
     int64_t position, unused;
     row_sees(w, seq, first, &it.begin, &unused, &position);
     row_sees(w, seq, first + it.rows - 1, &unused, &it.end, &position);
-    it.half = w->half && (int64_t)n * w->part_heads >= (w->p->bidirectional ? ATTENTION_HALF_OWN_LEAST : ATTENTION_HALF_LEAST);
-    it.chunk = it.half ? ATTENTION_HALF_CHUNK : ATTENTION_CHUNK;
+    bool own = w->p->bidirectional, piece = !own && n >= ATTENTION_HALF_ROWS && w->seq_length[seq] > ATTENTION_CHUNK;
+    int64_t pairs = (int64_t)n * w->part_heads;
+    it.half = w->half && pairs >= (own ? ATTENTION_HALF_OWN_LEAST : piece ? ATTENTION_HALF_PIECE_LEAST : ATTENTION_HALF_LEAST);
+    it.chunk = it.half && pairs > ATTENTION_ROWS ? ATTENTION_HALF_CHUNK : ATTENTION_CHUNK;
     return it;
 }
 
