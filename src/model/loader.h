@@ -13,6 +13,7 @@ struct loader_item {
     const struct weights_tensor *release; /* given back once packed; NULL: more views of it follow */
     size_t bytes;
     bool convert; /* to wish.weights first */
+    bool table;   /* only looked up: op_table_pack */
     bool expand;  /* CUDA: becomes BF16 whatever it is, for kernels that read nothing else */
 };
 

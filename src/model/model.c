@@ -13,6 +13,7 @@
 #include "model/packed.h"
 #include "model/upload.h"
 #include "ops/dummy.h"
+#include "ops/embed.h"
 #include "ops/matmul_cuda.h"
 #include "model/loader.h"
 #include "model/slots.h"
@@ -49,7 +50,8 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
         l->items = more;
         l->capacity = cap;
     }
-    l->items[l->count++] = (struct loader_item){source, target, weights, release, 0, converts(l, &source), l->in_experts || (source.dtype == DTYPE_F8_E4M3 && !l->in_layer)};
+    l->items[l->count++] = (struct loader_item){.source = source, .target = target, .weights = weights, .release = release, .convert = converts(l, &source),
+                                                .expand = l->in_experts || (source.dtype == DTYPE_F8_E4M3 && !l->in_layer)};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
@@ -93,7 +95,10 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
         l->m->parameters += tensor_count(t);
         return ROSE_OK;
     }
-    return loader_add(l, *t, &layer->weight[slot], l->m->weights, file);
+    ROSE_TRY(loader_add(l, *t, &layer->weight[slot], l->m->weights, file));
+    bool looked_up = slot == SLOT_POSITIONS || slot == SLOT_TYPES || (slot == SLOT_EMBED && !(c->tied && c->head.task == MODEL_GENERATE));
+    l->items[l->count - 1].table = looked_up && op_table_bytes(l->m->device, t) > 0;
+    return ROSE_OK;
 }
 
 static bool is_norm(enum slot s)
@@ -278,6 +283,11 @@ static enum rose_status pack_cuda(struct loader *l)
     return s;
 }
 
+static enum rose_status pack_item(struct loader *l, const struct loader_item *it, const struct tensor *source, void *place)
+{
+    return (it->table ? op_table_pack : op_weight_pack)(l->m->device, source, place, it->target, l->err);
+}
+
 /* A dummy's values where the CPU wants them: made on the host, packed like any other. */
 static enum rose_status pack_dummy(struct loader *l, struct loader_item *it, uint64_t seed, void *place)
 {
@@ -286,7 +296,7 @@ static enum rose_status pack_dummy(struct loader *l, struct loader_item *it, uin
     struct tensor t = it->source;
     op_dummy_rows(&t, seed, rows);
     t.data = rows;
-    enum rose_status s = op_weight_pack(l->m->device, &t, place, it->target, l->err);
+    enum rose_status s = pack_item(l, it, &t, place);
     free(rows);
     return s;
 }
@@ -328,7 +338,7 @@ static bool map_packed(struct loader *l, size_t total)
     bool same = true;
     for (size_t i = 0, at = 0; i < l->count && same; at += l->items[i++].bytes) {
         struct loader_item *it = &l->items[i];
-        same = op_weight_adopt(m->device, &it->source, map + at, (size_t)hash_mix(i, (uint64_t)time(NULL)), it->target);
+        same = (it->table ? op_table_adopt : op_weight_adopt)(m->device, &it->source, map + at, (size_t)hash_mix(i, (uint64_t)time(NULL)), it->target);
         if (same && it->release) weights_release(it->weights, it->release); /* the samples' pages */
     }
     if (same) {
@@ -360,7 +370,7 @@ static enum rose_status pack_all(struct loader *l)
         struct tensor source = l->items[i].source;
         bool cuda = m->device->info.kind == DEVICE_CUDA;
         if (l->items[i].convert && !cuda) source.dtype = l->wish.weights;
-        l->items[i].bytes = size_round_up(cuda ? matmul_cuda_weight_bytes(&source, l->items[i].expand) : op_weight_bytes(m->device, &source), 256);
+        l->items[i].bytes = size_round_up(cuda ? matmul_cuda_weight_bytes(&source, l->items[i].expand) : l->items[i].table ? op_table_bytes(m->device, &source) : op_weight_bytes(m->device, &source), 256);
         total += l->items[i].bytes;
         work += l->items[i].bytes;
     }
@@ -377,7 +387,7 @@ static enum rose_status pack_all(struct loader *l)
         void *place = it->bytes ? (char *)m->memory + done : NULL;
         if (l->dummy) ROSE_TRY(pack_dummy(l, it, l->seed + i, place));
         else if (it->convert) ROSE_TRY(pack_converted(l, it, place));
-        else ROSE_TRY(op_weight_pack(m->device, &it->source, place, it->target, l->err));
+        else ROSE_TRY(pack_item(l, it, &it->source, place));
         if (it->bytes && it->release) weights_release(it->weights, it->release);
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);

@@ -265,6 +265,64 @@ TEST(embedding)
     fixture_close(&f);
 }
 
+/* Tables in the file's order, of every type that has rows: the rows of packed ones; adopted only where they are what the file holds. */
+TEST(tables_of_rows)
+{
+    enum { V = 50 };
+    for (int d = 0; d < WEIGHT_DTYPES; d++) {
+        enum dtype type = weight_dtypes[d];
+        int k = dtype_info(type)->block == 256 ? 512 : K;
+        struct fixture f;
+        fixture_open(&f, 3);
+        struct matrix packed = matrix_make(&f, type, V, k);
+        struct tensor t = {.dtype = type, .ndim = 2, .shape = {V, k}, .data = packed.source};
+        struct op_weight table, again;
+        size_t bytes = op_table_bytes(f.device, &t);
+        CHECK_INT(bytes, V * dtype_row_bytes(type, (size_t)k));
+        char *memory = malloc(bytes);
+        CHECK_OK(op_table_pack(f.device, &t, memory, &table, &f.err), f.err);
+        CHECK_INT(table.bytes, bytes);
+        CHECK(op_table_adopt(f.device, &t, memory, 7, &again) && again.data == memory && again.layout == table.layout && again.n == V && again.k == k);
+        memory[bytes / V * 7 + 3] ^= 1;
+        CHECK(!op_table_adopt(f.device, &t, memory, 7 + V, &again) && op_table_adopt(f.device, &t, memory, 8, &again));
+        memory[bytes / V * 7 + 3] ^= 1;
+        int32_t tokens[T] = {0, V - 1, 17, 17, -1, V, 31};
+        float *y[2], *z[2];
+        for (int which = 0; which < 2; which++) {
+            y[which] = malloc(sizeof(float) * T * 512), z[which] = malloc(sizeof(float) * T * 512);
+            for (int i = 0; i < T * 512; i++) z[which][i] = (float)i;
+        }
+        program_buffer_id tb = program_external(f.program, "tokens", tokens, sizeof tokens);
+        for (int which = 0; which < 2; which++) {
+            const struct op_weight *w = which ? &table : &packed.weight;
+            program_buffer_id yb = program_external(f.program, "y", y[which], sizeof(float) * T * 512), zb = program_external(f.program, "z", z[which], sizeof(float) * T * 512);
+            struct op_value yv = {yb, DTYPE_F32, EXTENT_ROWS, k, 512, 0}, zv = {zb, DTYPE_F32, EXTENT_ROWS, k, 512, 0};
+            CHECK_OK(op_embed(f.program, &(struct op_embed){.table = w, .index = tb, .y = yv, .scale = 3}, &f.err), f.err);
+            CHECK_OK(op_embed(f.program, &(struct op_embed){.table = w, .index = tb, .y = zv, .accumulate = true}, &f.err), f.err);
+        }
+        fixture_run(&f, T);
+        for (int r = 0; r < T; r++)
+            for (int c = 0; c < k; c++) {
+                float row = tokens[r] >= 0 && tokens[r] < V ? packed.decoded[tokens[r] * k + c] : 0;
+                CHECK(y[0][r * 512 + c] == 3 * row && y[1][r * 512 + c] == 3 * row);
+                CHECK(z[0][r * 512 + c] == (float)(r * 512 + c) + row && z[1][r * 512 + c] == z[0][r * 512 + c]);
+            }
+        struct op_matmul product = {.name = "product", .x = op_slice(f.xv, 0, K), .parts_count = 1, .parts = {{&table, NULL, {1, DTYPE_F32, EXTENT_ROWS, V, V, 0}}}};
+        CHECK(op_matmul(f.program, &product, &f.err) != ROSE_OK); /* nothing multiplies it */
+        for (int which = 0; which < 2; which++) free(y[which]), free(z[which]);
+        free(memory);
+        matrix_free(&f, &packed);
+        fixture_close(&f);
+    }
+    struct fixture f;
+    fixture_open(&f, 1);
+    struct tensor t = {.dtype = DTYPE_F8_E4M3, .ndim = 2, .shape = {V, 128}, .data = f.x};
+    struct op_weight w;
+    CHECK_INT(op_table_bytes(f.device, &t), 0);
+    CHECK(op_table_pack(f.device, &t, f.x, &w, &f.err) != ROSE_OK && !op_table_adopt(f.device, &t, f.x, 0, &w));
+    fixture_close(&f);
+}
+
 TEST(refused)
 {
     struct fixture f;
@@ -307,4 +365,4 @@ TEST(refused)
     fixture_close(&f);
 }
 
-TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(threads_and_rows), CASE(adopted), CASE(embedding), CASE(refused))
+TEST_MAIN(CASE(parts_bias_residual), CASE(gates), CASE(threads_and_rows), CASE(adopted), CASE(embedding), CASE(tables_of_rows), CASE(refused))

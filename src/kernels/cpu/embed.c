@@ -25,7 +25,15 @@ void embed_run(const void *params, const struct extents *extents, struct worker 
         float *y = p->y + r * (size_t)p->y_stride;
         int64_t index = (int64_t)p->index[r] + p->index_offset;
         float *to = p->accumulate ? row : y;
-        if (index >= 0 && index < p->table.n)
+        const bool inside = index >= 0 && index < p->table.n;
+        const uint8_t *from = inside && p->row_bytes ? p->table.data + (size_t)index * p->row_bytes : NULL;
+        if (from && p->dtype == DTYPE_F32 && p->accumulate && p->scale == 1.0f) {
+            add_row(y, (const float *)(const void *)from, k);
+            continue;
+        }
+        if (from)
+            dtype_decode(p->dtype, from, to, k);
+        else if (inside)
             cpu_weight_row(&p->table, (int32_t)index, to);
         else
             memset(to, 0, k * sizeof *to);

@@ -1,4 +1,4 @@
-/* Rows of a packed table by index. */
+/* Rows of a table by index. */
 #ifndef ROSE_KERNELS_CPU_EMBED_H
 #define ROSE_KERNELS_CPU_EMBED_H
 
@@ -12,6 +12,8 @@ struct embed_params {
     float *y;             /* [rows, k], row r at r * y_stride */
     void *work;           /* f32 [workers][k], for accumulate */
     struct cpu_weight table;
+    size_t row_bytes;     /* the table's rows lie as in the file, this far apart; 0: packed */
+    enum dtype dtype;     /* of such rows */
     int32_t y_stride, rows_extent, max_rows, index_offset;
     float scale;
     bool accumulate;
