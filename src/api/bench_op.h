@@ -4,6 +4,7 @@
 
 #include "api/internal.h"
 #include "device/program.h"
+#include "ops/op.h"
 
 enum { BENCH_OP_NUMBERS = 10, BENCH_OP_MEMORY = 16384 };
 
@@ -40,5 +41,13 @@ extern const struct bench_kind bench_kinds[];
 extern const size_t bench_kinds_count;
 
 enum { BENCH_NOISE = 1 << 20 };
+
+/* Memory of the case: random values, and a vector of weights about 1. */
+void *bench_op_noise(struct bench_case *c, size_t bytes, struct rose_error *err);
+float *bench_op_vector(struct bench_case *c, int32_t n, struct rose_error *err);
+
+/* bench_op_quant.c: norm and act whose results are stored in a narrow format (CUDA; ACT_OUT_* of kernels/params/act_rows.h). */
+enum rose_status bench_op_norm_quantised(struct bench_case *c, int32_t cols, bool add, bool layer, int32_t out, struct rose_error *err);
+enum rose_status bench_op_act_quantised(struct bench_case *c, int32_t cols, bool gated, enum op_activation activation, int32_t out, struct rose_error *err);
 
 #endif

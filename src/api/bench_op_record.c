@@ -38,7 +38,7 @@ static void *take_with(struct bench_case *c, const void *from, size_t bytes, str
     return p && put(c, p, from, bytes, err) == ROSE_OK ? p : NULL;
 }
 
-static void *take_noise(struct bench_case *c, size_t bytes, struct rose_error *err)
+void *bench_op_noise(struct bench_case *c, size_t bytes, struct rose_error *err)
 {
     char *p = take(c, bytes, err);
     for (size_t at = 0; p && at < bytes; at += BENCH_NOISE)
@@ -50,7 +50,7 @@ static void *take_noise(struct bench_case *c, size_t bytes, struct rose_error *e
 static enum rose_status value(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
 {
     size_t bytes = (size_t)rows * (size_t)cols * (size_t)value_bytes(c);
-    void *p = take_noise(c, bytes, err);
+    void *p = bench_op_noise(c, bytes, err);
     if (!p) return ROSE_NO_MEMORY;
     *out = (struct op_value){.buffer = program_external(c->program, name, p, bytes), .dtype = on_cuda(c) ? DTYPE_BF16 : DTYPE_F32, .rows = extent, .cols = cols, .stride = cols};
     return ROSE_OK;
@@ -73,7 +73,7 @@ static enum rose_status value_f32(struct bench_case *c, const char *name, enum e
     return ROSE_OK;
 }
 
-static float *vector(struct bench_case *c, int32_t n, struct rose_error *err)
+float *bench_op_vector(struct bench_case *c, int32_t n, struct rose_error *err)
 {
     float *host = malloc((size_t)n * 4);
     if (!host) return status_set(err, ROSE_NO_MEMORY, "out of memory"), NULL;
@@ -152,11 +152,12 @@ static enum rose_status record_norm(struct bench_case *c, struct rose_error *err
 {
     int32_t rows = c->value[0], cols = c->value[1];
     bool layer = c->value[3];
+    if (c->value[4]) return bench_op_norm_quantised(c, cols, c->value[2], layer, c->value[4], err);
     struct op_norm n = {.layer = -1, .kind = layer ? OP_NORM_LAYER : OP_NORM_RMS, .eps = 1e-6f};
     ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, cols, &n.x, err));
     ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, cols, &n.y, err));
     if (c->value[2]) ROSE_TRY(value(c, "add", EXTENT_ROWS, rows, cols, &n.add, err));
-    if (!(n.weight = vector(c, cols, err)) || (layer && !(n.bias = vector(c, cols, err)))) return ROSE_NO_MEMORY;
+    if (!(n.weight = bench_op_vector(c, cols, err)) || (layer && !(n.bias = bench_op_vector(c, cols, err)))) return ROSE_NO_MEMORY;
     return op_norm(c->program, &n, err);
 }
 
@@ -167,6 +168,7 @@ static enum rose_status record_act(struct bench_case *c, struct rose_error *err)
     struct op_act a = {.layer = -1, .activation = kinds[c->value[3] % 4]};
     struct op_value in;
     bool gated = c->value[2];
+    if (c->value[4]) return bench_op_act_quantised(c, cols, gated, a.activation, c->value[4], err);
     ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, gated ? 2 * cols : cols, &in, err));
     a.gate = op_slice(in, 0, cols);
     if (gated) a.up = op_slice(in, cols, cols);
@@ -218,7 +220,7 @@ static enum rose_status cache(struct bench_case *c, const struct op_heads *heads
     *out = (struct op_cache){.page_bytes = op_cache_page_bytes(dtype, heads, PAGE, 1), .dtype = dtype, .page_tokens = PAGE};
     if (!out->page_bytes) return status_set(err, ROSE_UNSUPPORTED, "a %s cache cannot hold heads of size %d", dtype_info(dtype)->name, heads->head_dim);
     /* The CPU's noise is float32, which is no noise in float16: small values there. */
-    out->pool = on_cuda(c) ? take_noise(c, out->page_bytes * (size_t)pages, err) : take(c, out->page_bytes * (size_t)pages, err);
+    out->pool = on_cuda(c) ? bench_op_noise(c, out->page_bytes * (size_t)pages, err) : take(c, out->page_bytes * (size_t)pages, err);
     if (out->pool && !on_cuda(c))
         for (size_t i = 0; i < out->page_bytes * (size_t)pages / 2; i++) ((uint16_t *)out->pool)[i] = (uint16_t)(0x2c00 + (i * 40503 & 0x83ff));
     return out->pool ? ROSE_OK : ROSE_NO_MEMORY;
@@ -235,8 +237,8 @@ static enum rose_status record_qk(struct bench_case *c, struct rose_error *err)
     ROSE_TRY(cache(c, &q.heads, rows * 2, &pages, err));
     ROSE_TRY(value(c, "qkv", EXTENT_ROWS, rows, (h + 2 * kv) * dim, &row, err));
     q.q = op_slice(row, 0, h * dim), q.k = op_slice(row, h * dim, kv * dim), q.v = op_slice(row, (h + kv) * dim, kv * dim);
-    if (!(q.inv_freq = vector(c, dim / 2, err))) return ROSE_NO_MEMORY;
-    if (c->value[4] && (!(q.q_norm = vector(c, dim, err)) || !(q.k_norm = vector(c, dim, err)))) return ROSE_NO_MEMORY;
+    if (!(q.inv_freq = bench_op_vector(c, dim / 2, err))) return ROSE_NO_MEMORY;
+    if (c->value[4] && (!(q.q_norm = bench_op_vector(c, dim, err)) || !(q.k_norm = bench_op_vector(c, dim, err)))) return ROSE_NO_MEMORY;
     return op_qk(c->program, &step, &pages, &q, err);
 }
 
@@ -323,10 +325,11 @@ static enum rose_status record_sample(struct bench_case *c, struct rose_error *e
 }
 
 #define ROWS {"rows", "1,16,128,1024,4096", 1 << 18}
+#define OUT {"out", "0", 7} /* what results are stored as: 0 bf16 (f32 on the CPU), or ACT_OUT_* */
 const struct bench_kind bench_kinds[] = {
-    {"norm", {ROWS, {"cols", "4096", 1 << 16}, {"residual", "1", 1}, {"layer", "0", 1}}, rows_extents, record_norm},
+    {"norm", {ROWS, {"cols", "4096", 1 << 16}, {"residual", "1", 1}, {"layer", "0", 1}, OUT}, rows_extents, record_norm},
     {"qk", {ROWS, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}, {"norm", "1", 1}}, rows_extents, record_qk},
-    {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}}, rows_extents, record_act},
+    {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}, OUT}, rows_extents, record_act},
     {"sample", {{"rows", "1,16,64,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"temperature", "0", 1000}, {"top_k", "0", 1 << 20}, {"top_p", "100", 100}}, rows_extents, record_sample},
     {"moe", {{"rows", "1,16,128,1024", 1 << 16}, {"hidden", "2048", 1 << 15}, {"inner", "768", 1 << 15}, {"experts", "128", 512}, {"top_k", "8", 32}}, rows_extents, record_moe},
     {"matmul", {{"rows", "1,8,64,512,4096", 1 << 17}, {"n", "4096", 1 << 20}, {"k", "4096", 1 << 17}}, rows_extents, record_matmul},

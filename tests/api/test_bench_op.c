@@ -11,25 +11,29 @@ static const struct {
     const char *op, *shapes[6];
     int cases;
     const char *weights;
+    bool cuda; /* a GPU's alone */
 } ops[] = {
-    {"norm", {"rows=1,5", "cols=256"}, 2, NULL},
-    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2, NULL},
-    {"act", {"rows=3", "cols=128", "gated=0,1"}, 2, NULL},
-    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2, NULL},
-    {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1, NULL},
-    {"matmul", {"rows=1,9", "n=128", "k=64"}, 2, NULL},
-    {"matmul", {"rows=1,80", "n=48", "k=256"}, 2, "q4_k"},
-    {"matmul", {"rows=2", "n=20", "k=96"}, 1, "Q5_1"},
-    {"attention", {"sequences=2", "queries=1,3", "context=40", "heads=4", "kv_heads=2", "dim=64"}, 2, NULL},
+    {"norm", {"rows=1,5", "cols=256"}, 2, NULL, false},
+    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2, NULL, false},
+    {"act", {"rows=3", "cols=128", "gated=0,1"}, 2, NULL, false},
+    {"norm", {"rows=3", "cols=256", "out=2,3"}, 2, NULL, true},
+    {"act", {"rows=3", "cols=128", "out=4,6,7"}, 3, NULL, true},
+    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2, NULL, false},
+    {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1, NULL, false},
+    {"matmul", {"rows=1,9", "n=128", "k=64"}, 2, NULL, false},
+    {"matmul", {"rows=1,80", "n=48", "k=256"}, 2, "q4_k", false},
+    {"matmul", {"rows=2", "n=20", "k=96"}, 1, "Q5_1", false},
+    {"attention", {"sequences=2", "queries=1,3", "context=40", "heads=4", "kv_heads=2", "dim=64"}, 2, NULL, false},
 };
 
-static void check(struct rose_device *device, const char *arch, bool measured)
+static void check(struct rose_device *device, const char *arch, bool cuda, bool measured)
 {
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         struct rose_error err = {0};
         char *text;
         size_t n = 0;
         while (n < 6 && ops[i].shapes[n]) n++;
+        if (ops[i].cuda && !cuda) continue;
         struct rose_bench_op_options o = {.op = ops[i].op, .shapes = ops[i].shapes, .shapes_count = n, .seconds = 0.002, .copies = 3, .weights = ops[i].weights, .arch = arch, .cache_dir = cache, .nvrtc = driver};
         CHECK_OK(rose_bench_op(device, &o, &text, &err), err);
         if (!text) continue;
@@ -55,18 +59,18 @@ TEST(on_the_cpu)
     struct rose_device *d;
     struct rose_error err = {0};
     CHECK_OK(rose_device_open(&(struct rose_device_options){.kind = "cpu", .threads = 2}, &d, &err), err);
-    check(d, NULL, true);
+    check(d, NULL, false, true);
     rose_device_close(d);
 }
 
-TEST(planned) { check(NULL, "sm_90a", false); }
+TEST(planned) { check(NULL, "sm_90a", true, false); }
 
 TEST(on_cuda)
 {
     struct rose_device *d;
     struct rose_error err = {0};
     CHECK_OK(rose_device_open(&(struct rose_device_options){.kind = "cuda", .driver = driver, .nvrtc = driver, .cache_dir = cache}, &d, &err), err);
-    check(d, NULL, true);
+    check(d, NULL, true, true);
     rose_device_close(d);
 }
 
@@ -77,7 +81,7 @@ TEST(what_cannot_be)
         enum rose_status want;
         const char *says, *weights;
     } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act", NULL}, {"norm", "lines=1", ROSE_INVALID, "cols=4096", NULL}, {"norm", "rows=0", ROSE_INVALID, "from 1 to", NULL},
-                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL},   {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32", NULL},
+                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL},   {"norm", "out=8", ROSE_INVALID, "from 0 to 7", NULL}, {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32", NULL},
                  {"matmul", "k=96", ROSE_INVALID, "whole blocks of Q4_K", "q4_k"}, {"matmul", "k=96", ROSE_INVALID, "a block format of GGUF", "q9"},
                  {"norm", "rows=1", ROSE_UNSUPPORTED, "--weights is for matmul", "q8_0"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
