@@ -170,7 +170,7 @@ static void moe_check(const struct moe_cuda_shape *s)
         int32_t *ids = host[3], *position = host[5];
         int wrong[4] = {moe_check_route(s, in.logits, s->experts, in.bias, ids, host[4]),
                         moe_check_places(s, ids, host[6], host[7], position),
-                        s->out ? moe_check_quantised(s, in.x, s->hidden, position, host[8], host[12]) : moe_check_rows(s, in.x, s->hidden, position, host[8]),
+                        s->out ? moe_check_quantised(s, in.x, s->hidden, position, host[8], host[11] /* behind the barrier */) : moe_check_rows(s, in.x, s->hidden, position, host[8]),
                         s->out ? 0 : moe_check_combine(s, host[8], position, host[4], NULL, s->hidden, host[11])};
         if (wrong[0] + wrong[1] + wrong[2] + wrong[3])
             printf("%s: %d ids or weights, %d places, %d rows, %d sums are wrong\n", name, wrong[0], wrong[1],

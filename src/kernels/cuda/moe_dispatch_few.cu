@@ -40,7 +40,6 @@ struct team { /* of a token: shared memory */
     float *part;          /* [2][BANDS] */
     uint32_t *group;      /* [BANDS] keys of groups */
     uint32_t *valid;      /* [BANDS] experts of a group that may be chosen */
-    uint32_t *kept;       /* [BANDS] */
     int32_t *ids;         /* [TOP_K] */
     float *raw;           /* [TOP_K] */
 };
@@ -61,8 +60,8 @@ DEVICE float few_softmax(const struct team *m, float logit, uint32_t band)
     return e * rcp_f32(sum);
 }
 
-/* A group is as good as its best expert, with a selection bias as its two best together; is this warp's among the TOP_GROUPS best? */
-DEVICE void few_groups(const struct team *m, uint32_t key, uint32_t band)
+/* A group is as good as its best expert, with a selection bias as its two best together; returns the TOP_GROUPS best as bits. */
+DEVICE uint32_t few_groups(const struct team *m, uint32_t key, uint32_t band)
 {
     const uint32_t lane = lane_id(), most = redux_max_u32(FULL_WARP, key);
     float value = few_unkey(most);
@@ -73,9 +72,15 @@ DEVICE void few_groups(const struct team *m, uint32_t key, uint32_t band)
     const uint32_t valid = popcount_u32(warp_ballot(FULL_WARP, key > LOWEST));
     if (lane == 0) m->group[band] = max_u32(few_key(value), 1), m->valid[band] = valid;
     block_sync();
-    const uint32_t mine = m->group[band], other = lane < BANDS ? m->group[lane] : 0;
-    const uint32_t before = popcount_u32(warp_ballot(FULL_WARP, other > mine || (other == mine && lane < band && lane < BANDS)));
-    if (lane == 0) m->kept[band] = before < TOP_GROUPS;
+    /* Every warp sees for itself which are kept: lane g how many groups come before group g. */
+    const uint32_t mine = lane < BANDS ? m->group[lane] : 0;
+    uint32_t before = lane < BANDS ? 0 : TOP_GROUPS;
+    UNROLL for (uint32_t g = 0; g < BANDS; g++)
+    {
+        const uint32_t other = shuffle_u32(FULL_WARP, mine, g, WARP);
+        before += other > mine || (other == mine && g < lane);
+    }
+    return warp_ballot(FULL_WARP, before < TOP_GROUPS);
 }
 
 /* Keys of a band that come before `key`: larger, with `equal` as large too. */
@@ -104,12 +109,9 @@ DEVICE void few_route(const struct moe_dispatch_params *p, const struct team *m,
     choice = BIAS ? score + add : score;
     uint32_t key = live ? few_key(choice) : 0, kept = ~0u;
 #if LIMITED
-    few_groups(m, key, band);
-    block_sync();
-    const uint32_t group = lane_id() < BANDS ? m->kept[lane_id()] : 0;
-    kept = warp_ballot(FULL_WARP, group != 0);
+    kept = few_groups(m, key, band);
     /* Experts of the groups that were left out come into play only when too few others are numbers. */
-    const bool enough = redux_add_u32(FULL_WARP, group ? m->valid[lane_id()] : 0) >= TOP_K;
+    const bool enough = redux_add_u32(FULL_WARP, kept >> lane_id() & 1 ? m->valid[lane_id()] : 0) >= TOP_K;
     if (!enough && !(kept >> band & 1)) key = min_u32(key, LOWEST);
     if (!enough) kept = ~0u;
 #endif
@@ -147,7 +149,7 @@ DEVICE uint32_t few_begin(const int32_t *ids, const uint32_t *bitmap, uint32_t p
         same += id == (int32_t)e;
     }
     *count = same;
-    if (PAD == 1) return less;
+    if (PAD == 1 || CLUSTER == 1) return less * PAD;
     uint32_t n = 0;
     UNROLL for (uint32_t w = 0; w < WORDS; w++) n += popcount_u32(w < e / 32 ? bitmap[w] : w == e / 32 ? bitmap[w] & ((1u << e % 32) - 1) : 0);
     return n * PAD;
@@ -157,17 +159,18 @@ KERNEL(moe_dispatch_few, struct moe_dispatch_params, p, THREADS, 1)
 {
     SHARED(u32x4, keys, TEAMS * COLS / 4);
     SHARED(float, part, TEAMS * 2 * BANDS);
-    SHARED(uint32_t, groups, TEAMS * 3 * BANDS);
+    SHARED(uint32_t, groups, TEAMS * 2 * BANDS);
     SHARED(int32_t, chosen, TEAMS * TOP_K);
     SHARED(float, raw, TEAMS * TOP_K);
-    SHARED(int32_t, ids, PICKS);
+    SHARED(int32_t, shared_ids, CLUSTER > 1 ? PICKS : 1);
+    int32_t *const ids = CLUSTER > 1 ? shared_ids : chosen;
     SHARED(uint32_t, bitmap, WORDS);
     SHARED(int32_t, place, TOP_K);
     const uint32_t lane = lane_id(), warp = warp_id(), tokens = (uint32_t)p.tokens, slices = (uint32_t)p.slices, picks = tokens * TOP_K;
-    const uint32_t team = thread_x() / COLS, e = thread_x() % COLS, rank = CLUSTER > 1 ? block_x() % CLUSTER : 0;
+    const uint32_t team = thread_x() / COLS, e = thread_x() % COLS, band = e / 32, rank = CLUSTER > 1 ? block_x() % CLUSTER : 0;
     const uint32_t own = block_x() / slices, slice = block_x() % slices;
-    const struct team m = {(uint32_t *)keys + team * COLS, part + team * 2 * BANDS, groups + team * 3 * BANDS, groups + team * 3 * BANDS + BANDS,
-                           groups + team * 3 * BANDS + 2 * BANDS, chosen + team * TOP_K, raw + team * TOP_K};
+    const struct team m = {(uint32_t *)keys + team * COLS, part + team * 2 * BANDS, groups + team * 2 * BANDS, groups + team * 2 * BANDS + BANDS,
+                           chosen + team * TOP_K, raw + team * TOP_K};
     if (CLUSTER > 1) cluster_arrive(); /* I run: others may write here after they have waited */
     grid_dependency_wait();
     grid_dependency_launch();
@@ -179,7 +182,7 @@ KERNEL(moe_dispatch_few, struct moe_dispatch_params, p, THREADS, 1)
     const bf16 *const row = (const bf16 *)p.x + (uint64_t)own * p.x_stride;
     vec first = vec_zero();
     if (own < tokens && at < width) first = ld16(row + (begin + at) * 8);
-    for (uint32_t w = thread_x(); w < WORDS; w += THREADS) bitmap[w] = 0;
+    for (uint32_t w = thread_x(); CLUSTER > 1 && w < WORDS; w += THREADS) bitmap[w] = 0;
 
     UNROLL_N(1) for (uint32_t from = 0; from < MAX_TOKENS; from += CLUSTER * TEAMS)
     {
@@ -187,27 +190,34 @@ KERNEL(moe_dispatch_few, struct moe_dispatch_params, p, THREADS, 1)
         if (from >= tokens) break;
         few_route(&p, &m, t, e);
         if (CLUSTER > 1 && from == 0) cluster_wait();
-        if (e < WARP && t < tokens) { /* one warp of the team */
-            const int32_t id = e < TOP_K ? m.ids[e] : -1;
-            const float weight = few_weight(id, e < TOP_K ? m.raw[e] : 0.0f);
-            if (e < TOP_K && CLUSTER == 1) ids[t * TOP_K + e] = id;
-            if (e < TOP_K && CLUSTER > 1) {
-                UNROLL for (uint32_t r = 0; r < CLUSTER; r++) *(int32_t *)cluster_map(ids + t * TOP_K + e, r) = id;
-            }
-            if (e < TOP_K && block_x() < CLUSTER) {
-                ((int32_t *)p.ids)[t * TOP_K + e] = id;
-                ((float *)p.weights)[t * TOP_K + e] = weight;
+        if (CLUSTER > 1 && t < tokens && e < TOP_K) {
+            UNROLL for (uint32_t r = 0; r < CLUSTER; r++) *(int32_t *)cluster_map(ids + t * TOP_K + e, r) = m.ids[e];
+        }
+        if (block_x() < CLUSTER && t < tokens && band == BANDS - 1) { /* a warp that has the least to copy */
+            const int32_t id = lane < TOP_K ? m.ids[lane] : -1;
+            const float weight = few_weight(id, lane < TOP_K ? m.raw[lane] : 0.0f);
+            if (lane < TOP_K) {
+                ((int32_t *)p.ids)[t * TOP_K + lane] = id;
+                ((float *)p.weights)[t * TOP_K + lane] = weight;
             }
         }
         if (CLUSTER * TEAMS < MAX_TOKENS) block_sync(); /* before the team's memory is used again */
     }
-    if (CLUSTER > 1) cluster_sync();
-    else block_sync();
-    for (uint32_t i = thread_x(); PAD > 1 && i < picks; i += THREADS)
-        if (ids[i] >= 0) red_or_b32(relaxed, cta, &bitmap[ids[i] / 32], 1u << ids[i] % 32);
-    if (PAD > 1) block_sync();
+    if (CLUSTER > 1) {
+        cluster_sync();
+        for (uint32_t i = thread_x(); PAD > 1 && i < picks; i += THREADS)
+            if (ids[i] >= 0) red_or_b32(relaxed, cta, &bitmap[ids[i] / 32], 1u << ids[i] % 32);
+        if (PAD > 1) block_sync();
+    }
 
-    if (own < tokens) {
+    if (CLUSTER == 1 && thread_x() < TOP_K) { /* one token: a pick's place is the number of lower experts */
+        const int32_t id = ids[thread_x()];
+        uint32_t less = 0;
+        UNROLL for (uint32_t i = 0; i < TOP_K; i++) less += ids[i] >= 0 && ids[i] < id;
+        place[thread_x()] = id < 0 ? -1 : (int32_t)(less * PAD);
+        if (block_x() == 0) ((int32_t *)p.position)[thread_x()] = place[thread_x()];
+    }
+    if (CLUSTER > 1 && own < tokens) {
         for (uint32_t j = warp; j < TOP_K; j += WARPS) {
             const int32_t id = ids[own * TOP_K + j];
             uint32_t less = 0, before = 0;
