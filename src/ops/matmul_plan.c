@@ -131,11 +131,12 @@ static bool wgmma_fits(const struct matmul_shape *s, const struct device_info *d
     return true;
 }
 
-/* Time in steps of 64 of k of one tile of 256, over all waves: L2 gives an SM about 62 bytes a ns, so that tiles of one block wait for it
- * (H200, 2x14336x4096, 4096 rows: 1390 us, with weights shared by two blocks 1221; tiles of 128 columns 1454 and 1395). */
+/* Time in steps of 64 of k of one tile of 256, over all waves. Two blocks that share weights relieve L2, which gives an SM about 62 bytes a ns: 2x14336x4096,
+ * 4096 rows, on an H200 that has its clock 1221 us against 1390; at its power limit, where all kernels do 690 to 720 TFLOP/s, 512 / 1024 / 2048 / 8192 rows
+ * 170 / 337 / 671 / 2766 us against 171 / 327 / 676 / 2825. */
 static int choose_wgmma(const struct matmul_shape *s, const struct device_info *d)
 {
-    static const double step[WGMMA_TILES] = {0.88, 1, 0.53, 0.56, 0.45};
+    const double step[WGMMA_TILES] = {s->rows < 2048 ? 1.02 : 0.97, 1, 0.53, 0.56, 0.45};
     double best = 1e30;
     int choice = 0;
     for (int t = 0; t < WGMMA_TILES; t++) {
@@ -280,13 +281,12 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     m->counter_bytes = (size_t)m->tiles * 4;
 }
 
-/* The rows stay in shared memory, beside a ring that still hides the memory's latency. */
+/* Measured (docs/facts.md): a launch less gives 1 % at one row over few elements; with more rows, or 4096 elements, every block's own
+ * norm costs more than the launch. */
 bool matmul_plan_folds(const struct matmul_shape *s, const struct device_info *d)
 {
-    enum { MOST_ROWS = 8, RING = 80 << 10 };
-    struct matmul_shape with = *s;
-    with.norm = true;
-    return stream_fits(s, d) && !s->blocks_format && s->rows <= MOST_ROWS && norm_bytes(&with) + RING <= block_shared(d);
+    enum { MOST_ROWS = 1, MOST_K = 2048 };
+    return stream_fits(s, d) && !s->blocks_format && s->rows <= MOST_ROWS && s->k <= MOST_K;
 }
 
 /* ---- gemv_rows ---- */
@@ -330,6 +330,15 @@ static void choose_warps(const struct matmul_shape *s, int64_t chunks, int *warp
     }
     if (s->warps) *warps = s->warps;
     if (s->depth) *depth = s->depth;
+}
+
+/* A tile a block, and all of it on its way into registers before the predecessor has ended: narrow weights, of which the tiles of
+ * gemv_wgmma leave SMs idle or must be shared, so that sums meet in memory. */
+enum { ONCE_WARPS = 16, ONCE_DEPTH = 4, ONCE_ROWS = 8 };
+static bool at_once(const struct matmul_shape *s, const struct device_info *d)
+{
+    return plan_arch(d) == 900 && !s->norm && !s->deterministic && !s->tile && s->rows <= ONCE_ROWS &&
+           ceil_div(s->k, GEMV_STEP) <= ONCE_WARPS * ONCE_DEPTH && matmul_plan_tiles(s, s->gated ? 8 : 16) <= d->units;
 }
 
 bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, const char *kernel, int64_t x_bytes, struct matmul_plan *m)
@@ -378,6 +387,13 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
     if (s->norm && (s->blocks_format || !stream_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
         return status_set(err, ROSE_UNSUPPORTED, "a product of %lld rows over %d elements that normalises them itself", (long long)s->rows, s->k);
     if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
+    if (at_once(s, d) && !s->warps && !s->depth && !s->blocks && !s->splits) {
+        struct matmul_shape once = *s;
+        int chunks = (int)ceil_div(s->k, GEMV_STEP);
+        once.depth = (int)ceil_div(chunks, ONCE_WARPS), once.warps = (int)ceil_div(chunks, once.depth), once.splits = 1;
+        if (matmul_plan_few(&once, d, "gemv_rows", GEMV_ROW_BYTES, out)) return ROSE_OK;
+        *out = (struct matmul_plan){0};
+    }
     if (stream_fits(s, d) && (s->norm || (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits))) {
         stream(s, d, out);
         return ROSE_OK;
