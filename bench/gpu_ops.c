@@ -1,7 +1,7 @@
 /* Kernels on a GPU: graph replay over rotating buffers, beside a clone that reads and writes the same bytes
  * in the same run.
  *
- *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME]     variants of one kernel only
+ *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N]     variants of one kernel, at least N rows
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
  *
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
@@ -25,6 +25,7 @@ struct bench {
     struct jit *jit;
     struct bench_entry *entries;
     int count;
+    int64_t rows; /* at least */
     const char *only, *kernel; /* part of an op's name; what sweeps try, NULL: every kernel */
     char *memory;
     size_t bytes;
@@ -37,6 +38,7 @@ static void add(void *context, const struct bench_entry *e)
 {
     struct bench *b = context;
     if (b->count == MOST || (b->only && !strstr(e->op, b->only))) return;
+    if (e->rows < b->rows) return;
     if (e->sweep && b->kernel && strcmp(e->plan.kernel, b->kernel)) return;
     b->entries[b->count] = *e;
     b->entries[b->count++].set_bytes = (e->set_bytes + 511) & ~(size_t)255; /* every set begins aligned */
@@ -286,10 +288,12 @@ int main(int argc, char **argv)
             arch = argv[++i];
         else if (!strcmp(argv[i], "--only") && i + 1 < argc)
             b.only = argv[++i];
+        else if (!strcmp(argv[i], "--rows") && i + 1 < argc)
+            b.rows = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
             b.kernel = argv[++i];
         else
-            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--compile ARCH]\n"), 2;
+            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
     if (arch) { /* without a GPU: an H200's plans, compiled for arch */

@@ -1,7 +1,7 @@
 /* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then
  * measured by replay of graphs over rotating buffers. Needs NVRTC there.
  *
- *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--sources DIR]   last line "N passed, N failed"
+ *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--rows N] [--sources DIR]   last line "N passed, N failed"
  *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the
  * kernels
  */
@@ -78,6 +78,7 @@ struct moe_set {
     int n;
 };
 static int few_, threads_; /* as the shapes have them */
+static int64_t rows_;      /* 0, or the only number of tokens that is measured */
 static void *moe_get(struct moe_set *s, size_t bytes)
 {
     s->bytes[s->n] = bytes;
@@ -191,6 +192,7 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
     struct plan combine;
     int32_t slices;
     char shape[100];
+    if (rows_ && rows_ != s->tokens) return;
     if (!ok(moe_cuda_plan_dispatch(s, &dev_->info, &plan, &err_)) ||
         !ok(moe_cuda_plan_combine(s, &dev_->info, &combine, &slices, &err_)))
         return;
@@ -382,7 +384,7 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
     struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
     struct plan plan;
     int32_t blocks;
-    if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
+    if ((rows_ && rows_ != rows) || !ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
     int sets = 4, n;
     if (cold)
         for (sets = 2; sets < 128 && sets * plan.bytes < 2.5e8; sets++) {
@@ -494,12 +496,14 @@ int main(int argc, char **argv)
             sources = argv[++i];
         else if (!strcmp(argv[i], "--few"))
             few_ = 1;
+        else if (!strcmp(argv[i], "--rows") && i + 1 < argc)
+            rows_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
             threads_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--no-check"))
             check = false;
         else
-            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] "
+            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--rows N] "
                           "[--sources DIR] [--compile ARCH]\n"),
                    2;
     }
