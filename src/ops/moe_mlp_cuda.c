@@ -154,9 +154,7 @@ static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int
 static enum rose_status plan_wgmma(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
                                    struct rose_error *err)
 {
-    /* Two blocks that share weights pay where tiles have many places; one is measured. */
-    int cluster = rows == 128 && s->cluster == 2 ? 2 : 1;
-    int stage = (WGMMA_COLS + rows) * 128, rest = rows * 256 + 12 * (s->experts + 1) + 256,
+    int stage = (WGMMA_COLS + rows) * 128, rest = rows * 256 + 8 * (s->experts + 1) + 256,
         room = d->shared_per_block ? shared_of(d, true) : 227 << 10, stages = ROSE_MIN((room - rest) / stage, 6);
     if (moe_mlp_cuda_places(s, d) / rows * (ROSE_MAX(s->hidden, s->ffn) / 128 + 1) > INT32_MAX)
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are too many tiles", s->max_tokens, s->top_k);
@@ -165,10 +163,7 @@ static enum rose_status plan_wgmma(const struct moe_mlp_shape *s, bool down, int
     plan_int(out, "GATHER", !down);
     plan_int(out, "ROWS", rows);
     plan_int(out, "STAGES", stages);
-    plan_int(out, "CLUSTER", cluster);
-    plan_int(out, "LATE", rows == 128 ? s->late : 0);
-    out->cluster = (uint32_t)(cluster > 1 ? cluster : 0);
-    out->times = d->units / cluster * cluster;
+    out->times = d->units;
     out->block = 128 * (uint32_t)(1 + rows / 64);
     out->shared_bytes = (uint32_t)(stages * stage + rest);
     return ROSE_OK;
@@ -180,7 +175,7 @@ void moe_mlp_cuda_box(const struct moe_mlp_shape *s, bool down, int64_t stride, 
     *out = (struct layout_tma){.rank = 3,
                                .dim = {k, n, s->experts},
                                .stride_bytes = {2, k * 2, stride * 2},
-                               .box = {64, WGMMA_COLS / 2, 1},
+                               .box = {64, down ? WGMMA_COLS : WGMMA_COLS / 2, 1},
                                .swizzle_bytes = 128};
 }
 

@@ -18,7 +18,6 @@ struct moe_mlp_shape {
     bool accumulate;           /* y += alpha * (...) */
     float alpha;               /* 0 means 1 */
     bool deterministic;        /* a row's bits do not depend on the other rows: no moe_few */
-    int cluster, late;         /* measured choices, 0: the plan's own: MOE_MLP_WGMMA's blocks that share weights (1, 2), steps its second consumer is behind */
     const struct moe_cuda_shape *route; /* how experts are chosen, for moe_few, which does that itself; NULL: it is done */
 };
 

@@ -24,7 +24,6 @@ static void launch(const struct plan *p, const struct device_info *d, const void
                                                              .grid = {plan_grid(p, p->rows)},
                                                              .block = {p->block},
                                                              .shared_bytes = p->shared_bytes,
-                                                             .cluster = p->cluster,
                                                              .dependent = true,
                                                              .cooperative = p->cooperative,
                                                              .seed = seed},
@@ -40,7 +39,6 @@ struct test {
     bool gate_bias, down_bias, deterministic;
     enum moe_skew skew;
     enum moe_mlp_kernel kernel;
-    int cluster, late;
 };
 
 /* The same operands for moe_wgmma. */
@@ -68,7 +66,7 @@ static void run(const struct test *c)
     struct moe_cuda_shape s = c->route;
     struct moe_mlp_shape m = {.tokens = s.tokens, .max_tokens = c->max_tokens ? c->max_tokens : s.tokens, .experts = s.experts, .top_k = s.top_k,
                               .hidden = s.hidden, .ffn = c->ffn, .activation = c->act, .gate_bias = c->gate_bias, .down_bias = c->down_bias,
-                              .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic, .cluster = c->cluster, .late = c->late};
+                              .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic};
     struct device_info d = device_of(c->arch, 6);
     bool chooses = c->kernel == MOE_MLP_FEW;
     if (chooses) m.route = &s;
@@ -212,14 +210,6 @@ TEST(wgmma)
     run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 230, .experts = 8, .top_k = 2, .hidden = 264, .normalize = true}, .ffn = 136, .act = OP_ACT_SILU,
                        .skew = MOE_SKEWED, .gate_bias = true, .down_bias = true, .max_tokens = 300});
 }
-/* Two blocks by the same weights: pairs of tiles, last tiles of an odd number, odd numbers of columns. */
-TEST(wgmma_clusters)
-{
-    run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 230, .experts = 8, .top_k = 2, .hidden = 264, .normalize = true}, .ffn = 136, .act = OP_ACT_SILU,
-                       .skew = MOE_SKEWED, .gate_bias = true, .down_bias = true, .max_tokens = 300, .cluster = 2});
-    run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 400, .experts = 5, .top_k = 2, .hidden = 520, .normalize = true, .accumulate = true}, .ffn = 264,
-                       .act = OP_ACT_SILU, .cluster = 2, .late = 1});
-}
 
 TEST(wrong_shapes)
 {
@@ -257,7 +247,6 @@ TEST(compiles)
             struct moe_mlp_route route;
             struct plan up, down;
             if (tokens <= 8) m.route = &r;
-            if (tokens == 8192) m.cluster = 2, m.late = 1;
             r.pad = moe_mlp_cuda_form(&m, &d).tile;
             CHECK_OK(moe_mlp_cuda_plan_route(&r, &d, &route, &err), err);
             CHECK_OK(moe_mlp_cuda_plan(&m, false, &d, &up, &err), err);
@@ -282,4 +271,4 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(route_many), CASE(wgmma), CASE(wgmma_clusters), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(route_many), CASE(wgmma), CASE(wrong_shapes), CASE(compiles))

@@ -7,23 +7,15 @@
  * consumers finish a tile the producer is STAGES steps into the next. Experts' last tiles are cheaper than others, so blocks
  * take tiles from a counter, not in turn.
  *
- * With CLUSTER 2 two blocks take jobs together: two tiles of an expert's places by the same weights, of which each block has one half copied
- * into both, so that L2 gives 32 KB a step and block instead of 48; or, where an expert's tiles are an odd number, the last of them by two
- * neighbouring columns' weights, each block its own. Stages keep in step: one is filled again when both blocks have given it back.
- *
  *     a stage     [ROWS | 256] rows of 64 k, 128 bytes a row, 16-byte chunk c of row r at c ^ (r % 8)
  *     full[s]     128 producer threads, each after its own copies are complete and fenced for the asynchronous proxy, LAG steps
  *                 behind their issue; one more arrival with TMA's bytes
- *     empty[s]    one of each consumer warp, of both blocks
- *     next[i]     number of the block's i-th job (i % SLOTS), found by the producer (of the cluster's first block) while it copies the one
- *                 before. SLOTS are more than the jobs that STAGES steps can lie in, so that no slot is written before all have read it
+ *     empty[s]    one of each consumer warp
+ *     next[i]     number of the block's i-th tile (i % SLOTS), found by the producer while it copies the one before. SLOTS are more
+ *                 than the tiles that STAGES steps can lie in, so that no slot is written before all have read it
  *     results     a warp's 16 rows go through its own shared memory (stmatrix) and leave in 16-byte vectors
  *
- * The second consumer begins LATE steps behind the first, so that one multiplies at full rate while the other stores its results.
- *
- * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES CLUSTER (1, 2) LATE (0: together; 1 .. STAGES - 2, with
- * two consumers). */
-#include "kernels/cuda/common/cluster.cuh"
+ * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS (64, 128) STAGES. */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/tma.cuh"
@@ -45,110 +37,42 @@
 /* A consumer gives a stage back when it has begun the next. */
 STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2 && STAGES < SLOTS - 1, "shapes do not fit");
 
-/* What a launch's threads share of the routing; shared memory. */
-struct routing {
-    uint32_t *offsets, *counts, *jobs; /* jobs: [EXPERTS], those of an expert and of all before it */
-};
-
-/* Jobs of an expert that has `high` tiles of places. */
-DEVICE uint32_t expert_jobs(uint32_t high)
-{
-    return CLUSTER == 1 ? high * TILES_N : high / 2 * TILES_N + high % 2 * ((TILES_N + 1) / 2);
-}
-
-/* By one warp. */
-DEVICE void routing_jobs(const struct routing *r)
-{
-    uint32_t before = 0;
-    UNROLL_N(1) for (uint32_t base = 0; base < EXPERTS; base += WARP)
-    {
-        const uint32_t e = base + lane_id();
-        const uint32_t scan = warp_scan_u32(e < EXPERTS ? expert_jobs((r->offsets[e + 1] - r->offsets[e]) / ROWS) : 0);
-        if (e < EXPERTS) r->jobs[e] = before + scan;
-        before += shuffle_u32(FULL_WARP, scan, WARP - 1, WARP);
-    }
-}
-
 struct tile {
     uint32_t expert, place, rows, column; /* first place, how many of them have tokens, first column of y */
-    bool shared;                          /* both blocks have these weights */
 };
 
-/* This block's tile of a job; the same in every thread. */
-DEVICE struct tile tile_find(const struct routing *r, uint32_t index)
+/* The same in every thread; offsets and counts in shared memory. */
+DEVICE struct tile tile_find(const uint32_t *offsets, const uint32_t *counts, uint32_t index)
 {
     uint32_t ended = 0;
     UNROLL for (uint32_t v = 0; v < (EXPERTS + WARP - 1) / WARP; v++)
     {
         uint32_t e = v * WARP + lane_id();
-        if (e < EXPERTS) ended += r->jobs[e] <= index;
+        if (e < EXPERTS) ended += offsets[e + 1] / ROWS * TILES_N <= index;
     }
-    struct tile t = {redux_add_u32(FULL_WARP, ended), 0, 0, 0, false};
-    const uint32_t begin = r->offsets[t.expert], high = (r->offsets[t.expert + 1] - begin) / ROWS, rank = CLUSTER > 1 ? cluster_rank() : 0;
-    uint32_t local = index - (t.expert ? r->jobs[t.expert - 1] : 0), column, row;
-    bool there = true;
-    if (CLUSTER == 1) {
-        row = local % high, column = local / high;
-    } else {
-        const uint32_t pairs = high / 2;
-        t.shared = local < pairs * TILES_N;
-        if (t.shared) {
-            row = local % pairs * 2 + rank, column = local / pairs;
-        } else {
-            row = high - 1, column = (local - pairs * TILES_N) * 2 + rank;
-            there = column < TILES_N; /* of an odd number of columns the last has no neighbour: its weights once more, for no places */
-            if (!there) column = TILES_N - 1;
-        }
-    }
-    t.place = begin + row * ROWS;
-    t.rows = there && r->counts[t.expert] > row * ROWS ? min_u32(r->counts[t.expert] - row * ROWS, ROWS) : 0;
-    t.column = column * OUT;
+    struct tile t = {redux_add_u32(FULL_WARP, ended), 0, 0, 0};
+    uint32_t begin = offsets[t.expert], high = (offsets[t.expert + 1] - begin) / ROWS, local = index - begin / ROWS * TILES_N,
+             first = local % high * ROWS;
+    t.place = begin + first;
+    t.rows = counts[t.expert] > first ? min_u32(counts[t.expert] - first, ROWS) : 0;
+    t.column = local / high * OUT;
     return t;
 }
 
-/* The block's jobs in turn; shared memory. */
+/* The block's tiles in turn; shared memory. */
 struct queue {
     mbarrier *full; /* [SLOTS] */
-    uint32_t *job;  /* [SLOTS] */
+    uint32_t *tile; /* [SLOTS] */
 };
 DEVICE uint32_t queue_wait(const struct queue *q, uint32_t i)
 {
-    if (i == 0) return block_x() / CLUSTER;
+    if (i == 0) return block_x();
     mbarrier_wait(&q->full[i % SLOTS], (i - 1) / SLOTS % 2);
-    return q->job[i % SLOTS];
-}
-/* Number i, by one thread of each block; job: the first one's. */
-DEVICE void queue_put(const struct queue *q, uint32_t i, uint32_t job)
-{
-    const uint32_t at = i % SLOTS;
-    if (CLUSTER == 1) {
-        q->job[at] = job;
-        mbarrier_arrive(&q->full[at]);
-        return;
-    }
-    mbarrier_arrive_expect(&q->full[at], 4);
-    if (cluster_rank() != 0) return;
-    UNROLL for (uint32_t rank = 0; rank < CLUSTER; rank++) st4_async(&q->job[at], rank, job, &q->full[at]);
+    return q->tile[i % SLOTS];
 }
 
-/* A step's weights: 256 rows, of which `to` has the first at its own place. By one thread. */
-DEVICE void load_weights(const struct moe_wgmma_params *p, const struct tile *t, uint32_t step, unsigned char *to, mbarrier *full)
-{
-    const int32_t k = (int32_t)(step * 64), e = (int32_t)t->expert;
-    mbarrier_arrive_expect(full, COLS * 128);
-    UNROLL for (uint32_t half = 0; half < 2; half++)
-    {
-        const struct tensor_map *map = &p->weight[GATED ? half : 0];
-        const int32_t row = (int32_t)(t->column + (GATED ? 0 : half * 128));
-        if (CLUSTER > 1 && t->shared) {
-            if (half == cluster_rank()) tma_load_multicast_3d(to + half * (128 * 128), map, k, row, e, full, 3);
-        } else
-            tma_load_3d(to + half * (128 * 128), map, k, row, e, full, l2_evict_normal());
-    }
-}
-
-DEVICE void produce(const struct moe_wgmma_params *p, const struct routing *routing, unsigned char *stages, mbarrier *full, mbarrier *empty,
-                    const struct queue *queue)
+DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
+                    mbarrier *empty, const struct queue *queue, uint32_t tiles)
 {
     const uint32_t chunk = thread_x() % 8, row0 = thread_x() / 8;
     uint32_t stage = 0, phase = 1, behind = 0, issued = 0; /* behind: the stage that is handed over next */
@@ -156,10 +80,10 @@ DEVICE void produce(const struct moe_wgmma_params *p, const struct routing *rout
     UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
         const uint32_t index = queue_wait(queue, turn);
-        if (index >= routing->jobs[EXPERTS - 1]) break;
+        if (index >= tiles) break;
         uint32_t next = 0;
-        if (thread_x() == 0 && block_x() % CLUSTER == 0) next = grid_dim_x() / CLUSTER + atom_add_u32(relaxed, gpu, counter, 1);
-        const struct tile t = tile_find(routing, index);
+        if (thread_x() == 0) next = grid_dim_x() + atom_add_u32(relaxed, gpu, counter, 1);
+        const struct tile t = tile_find(offsets, counts, index);
         uint32_t at[PASSES]; /* in 16 bytes */
         UNROLL for (uint32_t i = 0; i < PASSES; i++)
         {
@@ -172,7 +96,12 @@ DEVICE void produce(const struct moe_wgmma_params *p, const struct routing *rout
         {
             unsigned char *to = stages + stage * STAGE_BYTES;
             mbarrier_wait(&empty[stage], phase);
-            if (thread_x() == 0) load_weights(p, &t, s, to + ROWS * 128, &full[stage]);
+            if (thread_x() == 0) {
+                const int32_t k = (int32_t)(s * 64), column = (int32_t)t.column, e = (int32_t)t.expert;
+                mbarrier_arrive_expect(&full[stage], COLS * 128);
+                tma_load_3d(to + ROWS * 128, &p->weight[0], k, column, e, &full[stage], l2_evict_normal());
+                if (GATED) tma_load_3d(to + (ROWS + 128) * 128, &p->weight[1], k, column, e, &full[stage], l2_evict_normal());
+            }
             const bool in_k = K % 64 == 0 || s * 64 + chunk * 8 < K;
             UNROLL for (uint32_t i = 0; i < PASSES; i++)
             {
@@ -190,10 +119,13 @@ DEVICE void produce(const struct moe_wgmma_params *p, const struct routing *rout
             issued++;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
-        if (thread_x() == 0) queue_put(queue, turn + 1, next);
+        if (thread_x() == 0) {
+            queue->tile[(turn + 1) % SLOTS] = next;
+            mbarrier_arrive(&queue->full[(turn + 1) % SLOTS]);
+        }
     }
-    if (thread_x() == 0 && block_x() % CLUSTER == 0 && atom_add_u32(acq_rel, gpu, counter + 1, 1) == grid_dim_x() / CLUSTER - 1) {
-        st_u32(relaxed, gpu, counter, 0); /* all have asked for the last time */
+    if (thread_x() == 0 && atom_add_u32(acq_rel, gpu, counter + 1, 1) == grid_dim_x() - 1) {
+        st_u32(relaxed, gpu, counter, 0); /* all blocks have asked for the last time */
         st_u32(relaxed, gpu, counter + 1, 0);
     }
     cp_async_wait_all();
@@ -258,40 +190,26 @@ DEVICE void finish(const struct moe_wgmma_params *p, const struct tile *t, const
     }
 }
 
-/* A stage has been read. */
-DEVICE void give_back(mbarrier *empty)
-{
-    if (lane_id() != 0) return;
-    if (CLUSTER == 1)
-        mbarrier_arrive(empty);
-    else
-        for (uint32_t rank = 0; rank < CLUSTER; rank++) mbarrier_arrive_remote(empty, rank);
-}
-
 /* g: which 64 places of the tile. */
-DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *routing, unsigned char *stages, unsigned char *result, mbarrier *full,
-                    mbarrier *empty, const struct queue *queue, uint32_t g)
+DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, unsigned char *result,
+                    mbarrier *full, mbarrier *empty, const struct queue *queue, uint32_t tiles, uint32_t g)
 {
     float d[128];
     uint32_t stage = 0, phase = 0;
     const uint32_t w = warp_id() % 4;
-    bool ahead = LATE && g == 0; /* the second consumer has not been let go yet */
-    if (LATE && g == 1) barrier_sync(1, 256);
     const uint64_t a0 = wgmma_desc(stages + g * (64 * 128), 0, 1024, 128), b0 = wgmma_desc(stages + ROWS * 128, 0, 1024, 128);
     UNROLL_N(1) for (uint32_t turn = 0;; turn++)
     {
         const uint32_t index = queue_wait(queue, turn);
-        if (index >= routing->jobs[EXPERTS - 1]) break;
-        const struct tile t = tile_find(routing, index);
+        if (index >= tiles) break;
+        const struct tile t = tile_find(offsets, counts, index);
         if (t.rows <= g * 64) {
             UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
             {
                 mbarrier_wait(&full[stage], phase);
-                give_back(&empty[stage]);
+                if (lane_id() == 0) mbarrier_arrive(&empty[stage]);
                 if (++stage == STAGES) stage = 0, phase ^= 1;
             }
-            if (ahead) barrier_arrive(1, 256);
-            ahead = false;
             continue;
         }
         uint32_t before = 0;
@@ -302,21 +220,16 @@ DEVICE void consume(const struct moe_wgmma_params *p, const struct routing *rout
             wgmma_fence();
             UNROLL for (uint32_t k = 0; k < 4; k++) wgmma_bf16_ss(256, d, a + k * 2, b + k * 2, s + k > 0);
             wgmma_commit();
-            if (ahead && (s == LATE || s == STEPS - 1)) {
-                barrier_arrive(1, 256);
-                ahead = false;
-            }
             wgmma_wait(1);
-            if (s > 0) give_back(&empty[before]);
+            if (s > 0 && lane_id() == 0) mbarrier_arrive(&empty[before]);
             before = stage;
             if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         wgmma_wait(0);
         wgmma_pin(d, 128);
-        give_back(&empty[before]);
+        if (lane_id() == 0) mbarrier_arrive(&empty[before]);
         finish(p, &t, d, result, t.place + g * 64 + w * 16, (int32_t)t.rows - (int32_t)(g * 64 + w * 16));
     }
-    if (ahead) barrier_arrive(1, 256);
 }
 
 KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
@@ -324,35 +237,25 @@ KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
     unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
     mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
     struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
-    struct routing routing;
-    routing.offsets = queue.job + SLOTS, routing.counts = routing.offsets + EXPERTS + 1, routing.jobs = routing.counts + EXPERTS;
+    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
     if (thread_x() == 0) {
         for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
-        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4 * CLUSTER);
+        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4);
         fence_mbarrier_init();
     }
     grid_dependency_wait();
     grid_dependency_launch();
     for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
-        routing.offsets[e] = ((const uint32_t *)p.offsets)[e];
-        if (e < EXPERTS) routing.counts[e] = ((const uint32_t *)p.counts)[e];
+        offsets[e] = ((const uint32_t *)p.offsets)[e];
+        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.counts)[e];
     }
     block_sync();
-    if (warp_id() == 0) routing_jobs(&routing);
-    if (CLUSTER > 1)
-        cluster_sync();
-    else
-        block_sync();
-    const uint32_t group = thread_x() / 128;
+    const uint32_t tiles = offsets[EXPERTS] / ROWS * TILES_N, group = thread_x() / 128;
     if (group == 0) {
         if (CONSUMERS == 2) registers_shrink(56);
-        produce(&p, &routing, stages, full, empty, &queue);
+        produce(&p, offsets, counts, stages, full, empty, &queue, tiles);
     } else {
         if (CONSUMERS == 2) registers_grow(224);
-        consume(&p, &routing, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, group - 1);
-    }
-    if (CLUSTER > 1) {
-        warp_sync(FULL_WARP);
-        cluster_sync(); /* the other block may still give stages back */
+        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, tiles, group - 1);
     }
 }

@@ -66,7 +66,7 @@ struct moe_group_params {
 
 /* moe_wgmma: as moe_group; the weights by TMA. */
 struct moe_wgmma_params {
-    struct tensor_map weight[2]; /* bf16 [EXPERTS, N, K] dense or with a distance between experts; boxes [1, 128, 64], swizzle 128 */
+    struct tensor_map weight[2]; /* bf16 [EXPERTS, N, K] dense or with a distance between experts; boxes [1, GATED ? 128 : 256, 64], swizzle 128 */
     const void *x, *source, *counts, *offsets;
     const void *bias[2];
     void *y;
