@@ -428,6 +428,23 @@ TEST(long_decode_is_split)
     check_setup(s, "split window");
 }
 
+/* A few rows far into a file: bfloat16 from four rows on, cut into chunks where there are few items, beside answers and short files that are not. */
+TEST(pieces_of_prompts)
+{
+    static const int rows[][MAX_SEQS] = {{7}, {16}, {4, 3, 5, 11, 1}, {22, 4}, {4}}, lengths[][MAX_SEQS] = {{1100}, {1025}, {600, 530, 512, 700, 2}, {513, 130}, {1100}};
+    for (size_t i = 0; i < ROSE_COUNT(rows); i++) {
+        struct setup s = ragged;
+        s.dtype = (enum dtype[]){DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0}[i % 3];
+        s.page_tokens = i == 1 ? 16 : 64;
+        for (s.seqs = 0; s.seqs < MAX_SEQS && rows[i][s.seqs]; s.seqs++) s.rows[s.seqs] = rows[i][s.seqs], s.length[s.seqs] = lengths[i][s.seqs];
+        check_setup(s, "pieces of prompts");
+        if (i % 4) continue;
+        s.window = i ? 0 : 600;
+        s.softcap = i ? 5.0f : 0;
+        check_setup(s, "pieces of prompts, window or cap");
+    }
+}
+
 TEST(encoders)
 {
     struct setup s = ragged;
@@ -566,6 +583,6 @@ TEST(errors_seen)
 }
 
 TEST_MAIN(CASE(ragged_batch), CASE(windows_caps_sinks), CASE(huge_scores), CASE(cache_dtypes),
-          CASE(big_heads_and_groups), CASE(long_decode_is_split), CASE(encoders),
+          CASE(big_heads_and_groups), CASE(long_decode_is_split), CASE(pieces_of_prompts), CASE(encoders),
           CASE(chunks_do_not_change_bits), CASE(freed_pages_behind_the_window),
           CASE(wrong_calls_are_sentences), CASE(errors_seen))
