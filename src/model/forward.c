@@ -118,9 +118,8 @@ static enum rose_status attention(struct recorder *r, int i)
         qk.seq_freq = rope_by_length(rope);
         qk.rope_scale = r->model->rope_scale[lc->rope];
     }
-    if (!c->own_rows || lc->rope >= 0 || qk.q_norm) ROSE_TRY(op_qk(r->program, &r->forward->step, &r->forward->cache, &qk, r->err));
     struct op_value a = forward_value(r, "attention", EXTENT_ROWS, heads->heads * heads->value_dim);
-    struct op_attention at = {.layer = i, .heads = *heads, .q = q, .y = a, .scale = c->attention_scale, .softcap = c->attention_softcap, .window = lc->window,
+    struct op_attention at = {.layer = i, .heads = *heads, .q = q, .y = a, .qk = !c->own_rows || lc->rope >= 0 || qk.q_norm ? &qk : NULL, .scale = c->attention_scale, .softcap = c->attention_softcap, .window = lc->window,
                               .group = lc->group, .group_layer = lc->group_layer, .group_layers = c->group_layers, .deterministic = r->forward->deterministic,
                               .bidirectional = c->own_rows, .causal = c->causal, .k = k, .v = v, .relative = r->model->relative, .relative_reach = c->context,
                               .half = c->own_rows && (r->model->rough || (is_packed(&l->weight[SLOT_Q]) && is_packed(&l->weight[SLOT_O])))};

@@ -195,6 +195,7 @@ enum rose_status op_attention(struct program *program, const struct op_step *ste
 {
     ROSE_TRY(check_attention(program, step, cache, op, err));
     if (program->device->info.kind == DEVICE_CUDA) return attention_cuda(program, step, cache, op, err);
+    if (op->qk) ROSE_TRY(op_qk(program, step, cache, op->qk, err));
     const struct op_heads *h = &op->heads;
     struct attention_params p = {.sinks = op->sinks,
                                  .alibi = op->alibi_slopes,

@@ -63,6 +63,9 @@ struct op_attention {
     int32_t relative_reach;
     const float *alibi_slopes; /* f32 [heads] or NULL */
     bool deterministic;
+    /* NULL: none. Else recorded here, as a launch before attention or, over pages, inside it: q is its q, positions are the tokens'
+     * places in their sequences. */
+    const struct op_qk *qk;
     bool half; /* with bidirectional: products in bfloat16 will do (CPU), as where the weights are no more exact */
 };
 enum rose_status op_attention(struct program *program, const struct op_step *step,

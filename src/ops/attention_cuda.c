@@ -179,6 +179,14 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     plan_int(out, "WHOLE", s->deterministic);
     plan_int(out, "TO_ROWS", s->to_rows);
     plan_int(out, "Q_SHARED", q_shared);
+    plan_int(out, "QK", s->qk);
+    if (s->qk) {
+        plan_int(out, "QK_NORM", s->qk_norm != 0);
+        plan_f32(out, "EPS", s->qk_eps);
+        plan_f32(out, "OFFSET", s->qk_offset);
+        plan_int(out, "QK_ROPE", s->qk_rope);
+        plan_f32(out, "ROPE_SCALE", s->rope_scale != 0 ? s->rope_scale : 1.0f);
+    }
     out->block = (uint32_t)(warps + loaders) * 32;
     out->shared_bytes = (uint32_t)(stages * stage + (q_shared ? copies : 0) + lists);
     int64_t least = s->least ? s->least : 4, cuts = (s->max_tokens + tile * least - 1) / (tile * least);
@@ -190,6 +198,17 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     out->ops = 4.0 * rows * s->heads.heads * dim;
     plan_stream(out, d, 2.0);
     return ROSE_OK;
+}
+
+/* A block turns the queries of each of its items anew. Measured (docs/facts.md): 1 to 2 % of a step of one sequence, 0.5 % of eight; from 16
+ * sequences of eight key-value heads on it costs more than the launch. */
+bool attention_cuda_split_qk(const struct attention_shape *s, const struct device_info *d, const struct op_qk *op)
+{
+    int32_t dim = s->heads.head_dim, group = s->heads.heads / s->heads.kv_heads;
+    if (plan_arch(d) < 900 || s->own || s->deterministic || !s->one_row || s->kv_bytes == 1 || group > 16 || dim % 32) return false;
+    if (!op->write || op->norm_full || op->norm_after_rope || op->seq_freq || !op->q_norm != !op->k_norm) return false;
+    if (op->rope != OP_ROPE_NONE && (op->rope != OP_ROPE_HALF || op->rotary_dim != dim)) return false;
+    return s->seqs * s->heads.kv_heads * 2 <= d->units;
 }
 
 size_t attention_cuda_partial_bytes(const struct plan *p)
@@ -229,6 +248,8 @@ static enum rose_status record(struct program *program, const struct op_step *st
                                                 .k_stride = op->k.stride,
                                                 .v_stride = op->v.stride}};
     struct attention_tile_params *p = &with.a;
+    const struct op_qk *qk = plan_get(plan, "QK") ? op->qk : NULL;
+    if (qk) p->q_norm = qk->q_norm, p->k_norm = qk->k_norm, p->inv_freq = qk->inv_freq, p->k_stride = qk->k.stride, p->v_stride = qk->v.stride;
     struct layout_tma box;
     const size_t at = wgmma ? offsetof(struct attention_wgmma_params, a) : 0;
     struct program_launch l = {.name = "attention",
@@ -257,14 +278,16 @@ static enum rose_status record(struct program *program, const struct op_step *st
     value_use(&l, &op->q, PROGRAM_READ, at + offsetof(struct attention_tile_params, q));
     value_use(&l, &op->y, PROGRAM_WRITE, at + offsetof(struct attention_tile_params, y));
     program_use(&l, step->seq_rows, PROGRAM_READ, at + offsetof(struct attention_tile_params, seq_rows));
-    if (op->bidirectional) {
-        value_use(&l, &op->k, PROGRAM_READ, at + offsetof(struct attention_tile_params, k));
-        value_use(&l, &op->v, PROGRAM_READ, at + offsetof(struct attention_tile_params, v));
-    } else {
+    if (op->bidirectional || qk) {
+        value_use(&l, qk ? &qk->k : &op->k, PROGRAM_READ, at + offsetof(struct attention_tile_params, k));
+        value_use(&l, qk ? &qk->v : &op->v, PROGRAM_READ, at + offsetof(struct attention_tile_params, v));
+    }
+    if (qk) program_use(&l, step->kv_slot[op->group], PROGRAM_READ, at + offsetof(struct attention_tile_params, kv_slot));
+    if (!op->bidirectional) {
         program_use(&l, step->seq_length, PROGRAM_READ, at + offsetof(struct attention_tile_params, seq_length));
         program_use(&l, step->page_table[op->group], PROGRAM_READ,
                     at + offsetof(struct attention_tile_params, page_table));
-        p->pool = cache->pool;
+        p->pool = p->pages = cache->pool;
         p->page_bytes = (int64_t)cache->page_bytes;
         p->layer_offset = op->group_layer * KV_ROWS_LAYER_BYTES(h->kv_heads, cache->page_tokens, h->head_dim,
                                                                h->value_dim, dtype_info(cache->dtype)->bytes);
@@ -302,6 +325,13 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
     /* One row a sequence, or rows whose result must not depend on the rest of the step. */
     s.one_row = s.rows <= s.seqs; /* the program of a decoding step: one row a sequence, always */
     bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;
+    if (op->qk && fits && attention_cuda_split_qk(&s, d, op->qk)) {
+        s.qk = true, s.qk_rope = op->qk->rope != OP_ROPE_NONE, s.qk_norm = op->qk->q_norm ? 4 : 0;
+        s.qk_eps = op->qk->norm_eps, s.qk_offset = op->qk->norm_offset, s.rope_scale = op->qk->rope_scale;
+        ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
+        return record(program, step, cache, op, &plan, true, err);
+    }
+    if (op->qk) ROSE_TRY(op_qk(program, step, cache, op->qk, err));
     if (s.deterministic && !s.own && !fits) return attention_cuda_split_plan(&s, d, &plan, err);
     if (fits && (s.rows <= s.seqs || s.deterministic))
         return record(program, step, cache, op, &plan, true, err);

@@ -22,6 +22,11 @@ struct attention_shape {
     int32_t max_seqs;           /* split: sequences that will ever run */
     int64_t max_tokens;         /* split: the longest file there can be, 0: unknown */
     bool one_row;               /* split: no sequence ever has more than one row */
+    /* split: norm, rotation and page write of one_row's rows happen inside; norm: bytes of a weight, 0: none. attention_cuda_split_qk
+     * says where that is possible and expected to be faster. */
+    bool qk, qk_rope;
+    int qk_norm;
+    float qk_eps, qk_offset, rope_scale;
     int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows:
                                    two launches share a step */
     int tile;                   /* measured choices, 0: the plan's own: packed rows a block, */
@@ -45,6 +50,7 @@ bool attention_cuda_wgmma_takes(const struct attention_shape *shape, const struc
 enum rose_status attention_cuda_split_plan(const struct attention_shape *shape,
                                            const struct device_info *device, struct plan *out,
                                            struct rose_error *err);
+bool attention_cuda_split_qk(const struct attention_shape *shape, const struct device_info *device, const struct op_qk *op);
 size_t attention_cuda_partial_bytes(const struct plan *split);
 
 /* op_attention on CUDA, its arguments checked. */

@@ -122,6 +122,18 @@ static const struct attention_case cases[] = {
     {"attention prefill 8/2 of 64, from 4 rows",
      AT(LONG, HEADS(8, 2, 64), .from_rows = 4, .blocks = 3),
      {{1, 260}, {9, 70}, {3, 129}, {4, 0}}},
+#define QK(norm, rotates) .qk = true, .one_row = true, .qk_norm = norm ? 4 : 0, .qk_rope = rotates, .qk_eps = 1e-5f
+    {"attention decode 8/2 of 64, qk inside",
+     AT(SPLIT, HEADS(8, 2, 64), QK(false, true), .blocks = 7, .least = 1),
+     {{1, 0}, {1, 300}, {-1, 0}, {1, 63}, {1, 64}, {1, 31}, {1, 700}}},
+    {"attention decode 4/1 of 128, qk inside with norm",
+     AT(SPLIT, HEADS(4, 1, 128), QK(true, true), .blocks = 6, .least = 2, .rope_scale = 1.2f),
+     {{1, 517}}},
+    {"attention decode 12/1 of 128, qk inside with norm of 1 + w, window, sinks",
+     AT(SPLIT, HEADS(12, 1, 128), QK(true, true), .qk_offset = 1, .blocks = 2, .window = 70, .sinks = true),
+     {{1, 130}, {1, 1}, {1, 64}}},
+    {"attention decode 2/1 of 256, qk inside", AT(SPLIT, HEADS(2, 1, 256), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
+    {"attention decode 6/3 of 96, qk inside without rotation", AT(SPLIT, HEADS(6, 3, 96), QK(true, false), .blocks = 4), {{1, 120}, {1, 30}}},
     {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
 };
 
@@ -134,6 +146,9 @@ struct data {
     uint16_t *q, *k, *v, *y, *pool;
     int32_t *table;
     float *sinks, *slopes, *bias;
+    float *q_norm, *k_norm, *inv_freq; /* qk: what goes in; q and the pool hold what is expected of it */
+    uint16_t *raw_q, *own;             /* own: the pool that the kernel writes */
+    int64_t *slot;
     size_t biases;
 };
 
@@ -219,6 +234,74 @@ static void make(struct data *d)
                     memset(tail, 0xff, (size_t)(s->page_tokens - from) * hd * (size_t)s->kv_bytes);
                 }
         }
+}
+
+/* A head normalised and turned, in float64, rounded once. */
+static void qk_head(const struct attention_shape *s, const uint16_t *in, const float *weight, const float *inv_freq, int position, uint16_t *out)
+{
+    int hd = s->heads.head_dim, half = hd / 2;
+    double x[256], squares = 0, scale = s->rope_scale != 0 ? (double)s->rope_scale : 1;
+    for (int i = 0; i < hd; i++) x[i] = (double)bf16_to_f32(in[i]), squares += x[i] * x[i];
+    for (int i = 0; s->qk_norm && i < hd; i++) x[i] *= ((double)s->qk_offset + (double)weight[i]) / sqrt(squares / hd + (double)s->qk_eps);
+    for (int i = 0; s->qk_rope && i < half; i++) {
+        double angle = (double)((float)position * inv_freq[i]), c = cos(angle) * scale, n = sin(angle) * scale, a = x[i], b = x[half + i];
+        x[i] = a * c - b * n, x[half + i] = b * c + a * n;
+    }
+    for (int i = 0; i < hd; i++) out[i] = f32_to_bf16((float)x[i]);
+}
+
+static size_t own_at(const struct data *d, int seq, int head, bool value)
+{
+    const struct attention_shape *s = &d->s;
+    return (size_t)(d->slot[seq] / s->page_tokens * d->page_bytes + LAYER * d->layer_bytes +
+                    (value ? KV_ROWS_VALUES(s->heads.kv_heads, s->page_tokens, s->heads.head_dim, 2) : 0) +
+                    KV_ROWS_TOKEN(head, d->slot[seq] % s->page_tokens, s->page_tokens, s->heads.head_dim, 2)) / 2;
+}
+
+/* q and the pool become what is expected; what the device gets of them goes to raw_q and `pool`, whose own tokens are NaN. */
+static uint16_t *make_qk(struct data *d)
+{
+    const struct attention_shape *s = &d->s;
+    size_t hd = (size_t)s->heads.head_dim, row = (size_t)s->heads.heads * hd;
+    uint32_t seed = 31;
+    d->q_norm = malloc(hd * 4), d->k_norm = malloc(hd * 4), d->inv_freq = malloc(hd * 2), d->slot = malloc((size_t)d->seqs * 8);
+    d->raw_q = malloc(d->all * 2), d->own = malloc(d->pool_bytes);
+    uint16_t *pool = malloc(d->pool_bytes);
+    for (size_t i = 0; i < hd; i++) d->q_norm[i] = 1 - s->qk_offset + 0.2f * op_normal(&seed), d->k_norm[i] = 1 - s->qk_offset + 0.2f * op_normal(&seed);
+    for (size_t i = 0; i < hd / 2; i++) d->inv_freq[i] = powf(10000, -2 * (float)i / (float)hd);
+    memcpy(d->raw_q, d->q, d->all * 2);
+    memset(d->own, 0x55, d->pool_bytes);
+    for (int i = 0; i < d->seqs; i++) {
+        int at = d->length[i] - 1;
+        d->slot[i] = at < 0 ? -1 : (int64_t)d->table[i * d->stride + at / s->page_tokens] * s->page_tokens + at % s->page_tokens;
+        for (int h = 0; h < s->heads.heads; h++)
+            qk_head(s, d->raw_q + (size_t)i * row + (size_t)h * hd, d->q_norm, d->inv_freq, at, d->q + (size_t)i * row + (size_t)h * hd);
+        for (int h = 0; at >= 0 && h < s->heads.kv_heads; h++) {
+            size_t from = ((size_t)i * (size_t)s->heads.kv_heads + (size_t)h) * hd;
+            qk_head(s, d->k + from, d->k_norm, d->inv_freq, at, d->pool + own_at(d, i, h, false));
+            memcpy(d->pool + own_at(d, i, h, true), d->v + from, hd * 2);
+        }
+    }
+    memcpy(pool, d->pool, d->pool_bytes);
+    for (int i = 0; i < d->seqs; i++)
+        for (int h = 0; d->slot[i] >= 0 && h < 2 * s->heads.kv_heads; h++) memset(pool + own_at(d, i, h / 2, h % 2), 0xff, hd * 2);
+    return pool;
+}
+
+/* The pages that were written: the own tokens, and nothing else. */
+static int check_own(const struct data *d, const char *name)
+{
+    int wrong = 0;
+    size_t hd = (size_t)d->s.heads.head_dim;
+    for (int i = 0; i < d->seqs; i++)
+        for (int h = 0; d->slot[i] >= 0 && h < 2 * d->s.heads.kv_heads; h++)
+            for (size_t at = own_at(d, i, h / 2, h % 2), e = at; e < at + hd; e++) {
+                double want = (double)bf16_to_f32(d->pool[e]);
+                wrong += op_check_bf16(name, e, d->own[e], want, fabs(want) * 0x1p-8 + 1e-5);
+                d->own[e] = 0x5555;
+            }
+    for (size_t e = 0; e < d->pool_bytes / 2; e++) wrong += d->own[e] != 0x5555;
+    return wrong;
 }
 
 static double element(const struct data *d, const void *v, int i)
@@ -349,6 +432,7 @@ int op_cases_attention_run(int i, const struct op_io *io)
     d.seqs = count(c, io->rows, &d.s, d.rows, d.length);
     if (plan_of(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
     make(&d);
+    uint16_t *pool = d.s.qk ? make_qk(&d) : NULL;
     size_t heads = (size_t)d.s.heads.heads, kv_row = (size_t)d.s.heads.kv_heads * (size_t)d.s.heads.head_dim;
     _Alignas(64) struct attention_wgmma_params with = {.a = {.seqs = 0}};
     struct layout_tma box;
@@ -360,19 +444,27 @@ int op_cases_attention_run(int i, const struct op_io *io)
                                       .layer_offset = LAYER * d.layer_bytes,
                                       .seqs = (uint32_t)d.seqs,
                                       .table_stride = d.stride};
-    p.q = io->buffer(io->context, "q", d.all * 2, d.q, false);
+    p.q = io->buffer(io->context, "q", d.all * 2, pool ? d.raw_q : d.q, false);
     p.y = io->buffer(io->context, "y", d.all * 2, NULL, false);
     p.seq_rows = io->buffer(io->context, "seq_rows", (size_t)(d.seqs + 1) * 4, d.rows, true);
     if (d.s.sinks) p.sinks = io->buffer(io->context, "sinks", heads * 4, d.sinks, true);
     if (d.s.alibi) p.alibi = io->buffer(io->context, "alibi", heads * 4, d.slopes, true);
     if (d.s.relative) p.relative = io->buffer(io->context, "relative", d.biases * 4, d.bias, true);
-    if (d.s.own) {
+    if (d.s.own || d.s.qk) {
         p.k = io->buffer(io->context, "k", d.kv_all * 2, d.k, false);
         p.v = io->buffer(io->context, "v", d.kv_all * 2, d.v, false);
-    } else {
+    }
+    if (d.s.qk) {
+        size_t hd = (size_t)d.s.heads.head_dim;
+        p.q_norm = io->buffer(io->context, "q_norm", hd * 4, d.q_norm, true), p.k_norm = io->buffer(io->context, "k_norm", hd * 4, d.k_norm, true);
+        p.inv_freq = io->buffer(io->context, "inv_freq", hd * 2, d.inv_freq, true);
+        p.kv_slot = io->buffer(io->context, "kv_slot", (size_t)d.seqs * 8, d.slot, false);
+        p.pages = io->buffer(io->context, "pages", d.pool_bytes, d.own, false);
+    }
+    if (!d.s.own) {
         p.seq_length = io->buffer(io->context, "seq_length", (size_t)d.seqs * 4, d.length, true);
         p.page_table = io->buffer(io->context, "page_table", (size_t)(d.seqs * d.stride) * 4, d.table, true);
-        p.pool = io->buffer(io->context, "pool", d.pool_bytes, d.pool, true); /* old tokens are read early */
+        p.pool = io->buffer(io->context, "pool", d.pool_bytes, pool ? pool : d.pool, true); /* old tokens are read early */
     }
     if (d.s.max_seqs) {
         uint32_t *zeros = calloc((size_t)plan.times, 4);
@@ -386,9 +478,10 @@ int op_cases_attention_run(int i, const struct op_io *io)
     if (wgmma && attention_cuda_wgmma_box(&plan, &box)) io->map(io->context, &with.pages, p.pool, &box);
     int wrong = wgmma ? !io->run(io->context, &plan, &with, sizeof with) : !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, d.y, p.y, d.all * 2);
-    if (!wrong) wrong = check(&d, c->name);
+    if (pool) io->read(io->context, d.own, p.pages, d.pool_bytes);
+    if (!wrong) wrong = check(&d, c->name) + (pool ? check_own(&d, c->name) : 0);
     io->reset(io->context);
     free(d.q), free(d.k), free(d.v), free(d.y), free(d.pool), free(d.table), free(d.sinks), free(d.slopes),
-        free(d.bias);
+        free(d.bias), free(pool), free(d.q_norm), free(d.k_norm), free(d.inv_freq), free(d.raw_q), free(d.own), free(d.slot);
     return wrong;
 }

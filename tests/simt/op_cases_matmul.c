@@ -58,6 +58,8 @@ static const struct matmul_case cases[] = {
      {.rows = 4, .parts = 2, .n = {1200, 1200}, .k = 520, .gated = true, .act = OP_ACT_SILU, .splits = 2, .bias = true},
      1,
      0},
+    {"matmul 3x100x4040, tiles at once, residual", ONE(3, 100, 4040, .accumulate = true, .pairs = true), 1, 8},
+    {"matmul 8x40x2560 SwiGLU, tiles at once", {.rows = 8, .parts = 2, .n = {40, 40}, .k = 2560, .gated = true, .act = OP_ACT_SILU, .pairs = true}, 1, 0},
     {"matmul 300x400x200 wgmma 256, clusters", ONE(300, 400, 200, .tile = 11, .rows16 = true, .tma = true, .pairs = true), 1, 8},
     {"matmul 200x(264+40+8)x136 wgmma 256, bias, residual",
      {.rows = 200,
@@ -65,6 +67,18 @@ static const struct matmul_case cases[] = {
       .n = {264, 40, 8},
       .k = 136,
       .tile = 12,
+      .bias = true,
+      .accumulate = true,
+      .rows16 = true, .tma = true,
+      .pairs = true},
+     0.5f,
+     8},
+    {"matmul 300x(264+40+8)x136 wgmma 256, clusters, bias, residual",
+     {.rows = 300,
+      .parts = 3,
+      .n = {264, 40, 8},
+      .k = 136,
+      .tile = 11,
       .bias = true,
       .accumulate = true,
       .rows16 = true, .tma = true,
@@ -148,6 +162,16 @@ static const struct matmul_case cases[] = {
     {"blocks Q6_K 7x200x1536, relu2", ONE(7, 200, 1536, BLOCKS(Q6_K), .act = OP_ACT_RELU2), 1, 0},
     {"blocks Q6_K 1x136x768 GeGLU, splits", {.rows = 1, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .splits = 3}, 1, 0},
     {"blocks Q6_K 40x50x512, deterministic", ONE(40, 50, 512, BLOCKS(Q6_K), .deterministic = true), 1, 0},
+    {"blocks ring Q4_0 1x1000x288", ONE(1, 1000, 288, BLOCKS(Q4_0), .tma = true, .tile = 41), 1, 0},
+    {"blocks ring Q4_1 20x(96+40+9)x608, bias, residual",
+     {.rows = 20, .parts = 3, .n = {96, 40, 9}, .k = 608, BLOCKS(Q4_1), .bias = true, .accumulate = true, .tma = true, .tile = 42}, 0.5f, 8},
+    {"blocks ring Q8_0 9x200x576 SwiGLU, bias", {.rows = 9, .parts = 2, .n = {200, 200}, .k = 576, BLOCKS(Q8_0), .gated = true, .act = OP_ACT_SILU, .bias = true, .tma = true}, 1, 8},
+    {"blocks ring MXFP4 5x90x352, gelu", ONE(5, 90, 352, BLOCKS(MXFP4), .act = OP_ACT_GELU_ERF, .tma = true), 1, 8},
+    {"blocks ring Q4_K 1x700x2048", ONE(1, 700, 2048, BLOCKS(Q4_K), .tma = true), 1, 0},
+    {"blocks ring Q4_K 70x(272+33+20+1)x512 to f32", {.rows = 70, .parts = 4, .n = {272, 33, 20, 1}, .k = 512, BLOCKS(Q4_K), .out_f32 = true, .tma = true}, 1, 0},
+    {"blocks ring Q5_K 33x24x768, residual", ONE(33, 24, 768, BLOCKS(Q5_K), .accumulate = true, .tma = true, .tile = 41), 1, 8},
+    {"blocks ring Q6_K 40x136x768 GeGLU, residual",
+     {.rows = 40, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, .tma = true, .tile = 42}, 1, 0},
 };
 
 double op_activate(enum op_activation a, double x)
@@ -255,7 +279,7 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     if (plan->box) { /* TMA */
         _Alignas(64) struct gemm_wgmma_params t = {.g = p};
         struct layout_tma box;
-        for (int i = -1; i < (plan->interleaved ? 1 : s->parts); i++) {
+        for (int i = -1; i < (plan->x_alone ? 0 : plan->interleaved ? 1 : s->parts); i++) {
             const void *base = matmul_plan_box(plan, &p, i, s->rows, &box);
             io->map(io->context, i < 0 ? &t.x : &t.w[i], base, &box);
         }

@@ -16,12 +16,18 @@
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
  * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
- * Constants: those of attention.cuh; TILE, WARPS (that compute), LOADERS, ROWS (packed rows that an item
+ * QK: queries and the step's own keys and values come as the product left them, one row a sequence (attention_qk.cuh). No page is
+ * then a predecessor's.
+ *
+ * Constants: those of attention.cuh; QK 0/1 and those of attention_qk.cuh; TILE, WARPS (that compute), LOADERS, ROWS (packed rows that an item
  * has at most: 16, or GROUP where sequences have one row), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
  * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
  * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
+#if QK
+#include "kernels/cuda/attention_qk.cuh"
+#endif
 
 #define CONSUMERS (WARPS * 32)
 #define THREADS (CONSUMERS + LOADERS * 32)
@@ -241,6 +247,7 @@ DEVICE void split_load(const struct attention_tile_params *p, const struct step 
     }
     for (uint32_t u = begin; u < end;) {
         int32_t t0 = c.t0, old = c.length - c.rows;
+        if (QK) c.length = old, old = 0x7fffffff; /* the own token is put there by others */
         uint32_t more = split_pages(p, &c, t0 + (int32_t)TURNS * TILE), first_ids = 0, left = TURNS;
         if (u + c.count < end) {
             split_piece(t, u + c.count, end, &next);
@@ -579,25 +586,33 @@ DEVICE void split_compute(const struct attention_tile_params *p, const struct st
         }
         UNROLL for (int d = 0; d < HD / 8; d++)
             UNROLL for (int e = 0; e < 4; e++) o[d][e] = 0;
+#if QK
+        const int32_t own = c.length - 1 - c.t0; /* the step's own token, of the piece's, and whether this warp has it */
+        const bool has_own = c.length > 0 && own < (int32_t)(c.tiles * TILE) && (uint32_t)own / 16 % WARPS == warp_id();
+        struct attention_qk qk;
+        qk.page = NULL;
+        attention_qk_weights(p, &qk);
+        attention_qk_angles(p, c.length - 1, has_own, &qk);
+#endif
         if (u == begin) {
             grid_dependency_wait();
             split_query(p, &c, q);
-            UNROLL for (int k = 0; k < HD / 16 && Q_SHARED; k++) split_keep(q_copy, k, q[k]);
+        } else {
+            mbarrier_wait(&full[turn], phase);
+            UNROLL for (int k = 0; k < HD / 16; k++) split_query_shared(stages + turn * STAGE_BYTES + 2 * KV_BYTES, k, q[k]);
         }
+#if QK
+        if (has_own) attention_qk_ask(p, c.row0, c.kv_head, &qk);
+        attention_qk_query(&qk, q);
+#endif
+        UNROLL for (int k = 0; k < HD / 16 && Q_SHARED; k++) split_keep(q_copy, k, q[k]);
         UNROLL_N(1) for (uint32_t j = 0; j < c.tiles; j++, t0 += TILE)
         {
             unsigned char *stage = stages + turn * STAGE_BYTES;
             mbarrier_wait(&full[turn], phase);
-            if (j == 0 && u > begin)
-                UNROLL for (int k = 0; k < HD / 16; k++)
-                {
-                    uint32_t x[4];
-                    split_query_shared(stage + 2 * KV_BYTES, k, x);
-                    if (Q_SHARED)
-                        split_keep(q_copy, k, x);
-                    else
-                        UNROLL for (int e = 0; e < 4; e++) q[k][e] = x[e];
-                }
+#if QK
+            if (has_own && (uint32_t)own / TILE == j) attention_qk_put(&qk, stage + (uint32_t)own % TILE * ROW_BYTES, KV_BYTES);
+#endif
             UNROLL_N(1) for (uint32_t i = 0; i < STEPS; i++)
                 split_step(stage + (i * WARPS + warp_id()) * 16 * ROW_BYTES, q, q_copy, t0 + (int32_t)(i * WARPS * 16), see, sight_end, at,
                            slope, m, l, o);

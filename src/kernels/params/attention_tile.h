@@ -13,7 +13,7 @@
 struct attention_tile_params {
     const void *q;              /* bf16 [rows, HEADS * HD] */
     void *y;                    /* the same */
-    const void *k, *v;          /* !PAGES: bf16 [rows, KV_HEADS * HD] */
+    const void *k, *v;          /* !PAGES, QK: bf16 [rows, KV_HEADS * HD] */
     const void *pool;           /* PAGES: kv_layout.h */
     const void *page_table;     /* PAGES: i32 [seqs, table_stride]; -1: freed */
     const void *seq_rows;       /* i32 [seqs + 1] */
@@ -22,6 +22,9 @@ struct attention_tile_params {
     const void *relative;       /* f32 [HEADS, ATTENTION_RELATIVE_STRIDE]: entry reach + token - position */
     void *partial;              /* attention_split: f32 [2 * blocks, ATTENTION_PARTIAL(HD)] */
     void *counters;             /* u32, zero between launches; attention_split: [blocks], attention_wgmma: [2] */
+    const void *q_norm, *k_norm, *inv_freq; /* attention_split with QK: f32 [HD], [HD], [HD / 2] */
+    const void *kv_slot;        /* the same: i64 [rows]; -1: not written */
+    void *pages;                /* the same: the pool, where this step's keys and values go */
     int64_t q_stride, y_stride, k_stride, v_stride; /* elements */
     int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
     uint32_t seqs;
