@@ -326,6 +326,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
     enum { H = MATMUL_TILE };
     _Alignas(64) uint8_t unpacked[INT_BUFFERS][512];
     _Alignas(64) int32_t sums[INT_BUFFERS][2][H * 16]; /* [block][half] */
+    _Alignas(64) int32_t starts[CPU_ZERO_POINTS][16];
     __m512 acc[H];
     amx_begin_dot(CPU_BLOCK / halves);
     UNROLL
@@ -352,6 +353,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
         b = i - 2 * INT_AHEAD;
         if (b < 0) continue;
         const uint8_t *done = tile + (size_t)b * H * MATMUL_ACT_BYTES;
+        if (kernel == CPU_K8Z) unpack_zero(scales, starts);
         UNROLL
         for (int half = 0; half < halves; half++) {
             const int which = halves == 1 ? 0 : 1 + half;
@@ -361,7 +363,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
             for (int h = 0; h < H; h++) {
                 const uint8_t *nsum = done + H * (MATMUL_ACT_NSUM + 4 * which) + 4 * h;
                 __m512i sum = _mm512_add_epi32(_mm512_load_si512(&sums[b % INT_BUFFERS][half][16 * h]),
-                                               kernel == CPU_K8Z ? unpack_start_zero(nsum, H, scales) : unpack_start(kernel, nsum));
+                                               kernel == CPU_K8Z ? unpack_start_zero(nsum, H, starts) : unpack_start(kernel, nsum));
                 __m512 ss = _mm512_mul_ps(s, unpack_f32(done + H * MATMUL_ACT_S + 4 * h));
                 acc[h] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), ss, acc[h]);
                 if (min)
@@ -369,7 +371,7 @@ INLINE void int_kernel(const enum cpu_kernel kernel, const bool stored, const in
                                              acc[h]);
             }
         }
-        scales += kernel == CPU_K8Z ? 64 * (1 + CPU_ZERO_POINTS) : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+        scales += kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
     }
     amx_end();
     UNROLL
@@ -413,7 +415,7 @@ static void dot_amx(const struct cpu_format *f, const uint8_t *codes, const void
     case CPU_K2M: KERNEL(CPU_K2M, false, 128); break;
     case CPU_K3: KERNEL(CPU_K3, false, 192); break;
     case CPU_K6: KERNEL(CPU_K6, false, 384); break;
-    case CPU_K8Z: KERNEL(CPU_K8Z, false, 512); break;
+    case CPU_K8Z: KERNEL(CPU_K8Z, true, 512); break;
     default: break;
     }
 #undef KERNEL

@@ -25,12 +25,15 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
     /* four sums at a time, of four rows or of parts of one or two: a chain of vpdpbusd waits five cycles a
      * link, and the scheduler does not see far enough to find as many in later rows */
     const int rows = height < 4 ? height : 4;
-    const int scale_bytes = kernel == CPU_K8Z ? 64 * (1 + CPU_ZERO_POINTS) : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+    const int scale_bytes = kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+    _Alignas(64) int32_t starts[2][CPU_ZERO_POINTS][16]; /* of this block and the next: a load does not wait for a store */
     __m512 acc[16];
     UNROLL
     for (int h = 0; h < height; h++) acc[h] = _mm512_setzero_ps();
+    if (kernel == CPU_K8Z) unpack_zero(scales, starts[0]);
     for (int b = 0; b < blocks; b++) {
         __m512i q[8];
+        if (kernel == CPU_K8Z && b + 1 < blocks) unpack_zero(scales + UNPACK_ZERO_BYTES, starts[(b + 1) % 2]);
         UNROLL
         for (int v = 0; v < code_bytes; v += 64) {
             if (code_bytes >= MATMUL_WIDE)
@@ -49,7 +52,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
                 __m512i sum[4];
                 UNROLL
                 for (int i = 0; i < rows; i++)
-                    sum[i] = kernel == CPU_K8Z ? unpack_start_zero(tile + height * MATMUL_ACT_NSUM + 4 * (h + i), height, scales) :
+                    sum[i] = kernel == CPU_K8Z ? unpack_start_zero(tile + height * MATMUL_ACT_NSUM + 4 * (h + i), height, starts[b % 2]) :
                         unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * (h + i));
                 UNROLL
                 for (int i = rows; i < 4; i++) sum[i] = _mm512_setzero_si512();
@@ -113,18 +116,18 @@ DOT(dot_kt_f32, CPU_KT, false, 256)
 DOT(dot_k2m_f32, CPU_K2M, false, 128)
 DOT(dot_k3_f32, CPU_K3, false, 192)
 DOT(dot_k6_f32, CPU_K6, false, 384)
-DOT(dot_k8z, CPU_K8Z, false, 512)
+DOT(dot_k8z, CPU_K8Z, true, 512)
 
 void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                        int height, int blocks, float *out)
 {
     typedef void dot(const uint8_t *, const uint8_t *, const uint8_t *, int, int, __m512i, float *);
-    static dot *const stored[CPU_KERNELS] = {dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt};
+    static dot *const stored[CPU_KERNELS] = {dot_k4, dot_k4m, dot_k5, dot_k5m, dot_k8, dot_kt, NULL, NULL, NULL, dot_k8z};
     static dot *const f32[CPU_KERNELS] = {NULL,       dot_k4m_f32, NULL,       dot_k5m_f32, NULL,
-                                          dot_kt_f32, dot_k2m_f32, dot_k3_f32, dot_k6_f32,  dot_k8z};
+                                          dot_kt_f32, dot_k2m_f32, dot_k3_f32, dot_k6_f32};
     __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)f->table))
                              : _mm512_setzero_si512();
-    (unpack_stored(f) && f->kernel != CPU_K8Z ? stored : f32)[f->kernel](codes, scales, tile, height, blocks, table, out);
+    (unpack_stored(f) ? stored : f32)[f->kernel](codes, scales, tile, height, blocks, table, out);
 }
 
 /* ---- float weights ---- */
@@ -327,74 +330,101 @@ void matmul_quantize_avx512(const float *x, size_t stride, int height, int32_t k
     }
 }
 
-/* The largest of each of four vectors. */
-INLINE __m128 largest_of_four(__m512 m0, __m512 m1, __m512 m2, __m512 m3)
+/* Of each of four vectors the largest value (smallest: the smallest). */
+INLINE __m128 extreme_of_four(const bool smallest, const __m512 m[4])
 {
-    __m512 m01 = _mm512_max_ps(_mm512_unpacklo_ps(m0, m1), _mm512_unpackhi_ps(m0, m1));
-    __m512 m23 = _mm512_max_ps(_mm512_unpacklo_ps(m2, m3), _mm512_unpackhi_ps(m2, m3));
+#define EXTREME(bits, a, b) (smallest ? _mm##bits##_min_ps(a, b) : _mm##bits##_max_ps(a, b))
+    __m512 m01 = EXTREME(512, _mm512_unpacklo_ps(m[0], m[1]), _mm512_unpackhi_ps(m[0], m[1]));
+    __m512 m23 = EXTREME(512, _mm512_unpacklo_ps(m[2], m[3]), _mm512_unpackhi_ps(m[2], m[3]));
     __m512d lo = _mm512_unpacklo_pd(_mm512_castps_pd(m01), _mm512_castps_pd(m23)), hi = _mm512_unpackhi_pd(_mm512_castps_pd(m01), _mm512_castps_pd(m23));
-    __m512 m = _mm512_max_ps(_mm512_castpd_ps(lo), _mm512_castpd_ps(hi));
-    __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(m), _mm512_extractf32x8_ps(m, 1));
-    return _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+    __m512 all = EXTREME(512, _mm512_castpd_ps(lo), _mm512_castpd_ps(hi));
+    __m256 m8 = EXTREME(256, _mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
+    return EXTREME(, _mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+#undef EXTREME
 }
 
-/* matmul_zero_row of rows [h, h + 4); false (nothing stored) when a value is huge, infinite or NaN. */
-INLINE bool quantize_zero_four(const float *x, size_t stride, int height, int h, uint8_t *block)
+/* Four rows of a block on their way: what was chosen for them. */
+struct zero_four {
+    const float *x;
+    uint8_t *block;
+    int h; /* the first row; -1: nothing */
+    bool plain; /* a value is huge, infinite or NaN: row by row */
+    float inverse[4], minus_z[4];
+};
+
+/* Codes of the four rows, and -128 times their sums. */
+INLINE void zero_codes(const struct zero_four *f, size_t stride, int height)
 {
-    static const float upper[] = MATMUL_ZERO_UPPER, lower[] = MATMUL_ZERO_LOWER, share[] = MATMUL_ZERO_SHARES;
-    const __m512 sign = _mm512_set1_ps(-0.0f);
-    const __m128i one = _mm_set1_epi32(1), none = _mm_setzero_si128();
-    __m512 a[4], b[4], high[4], low[4];
-    __mmask16 nan = 0;
+    __m512 a[4], b[4];
     UNROLL
     for (int i = 0; i < 4; i++) {
-        a[i] = _mm512_loadu_ps(x + (size_t)i * stride), b[i] = _mm512_loadu_ps(x + (size_t)i * stride + 16);
-        high[i] = _mm512_max_ps(a[i], b[i]);
-        low[i] = _mm512_xor_ps(_mm512_min_ps(a[i], b[i]), sign);
-        nan |= _mm512_cmp_ps_mask(a[i], b[i], _CMP_UNORD_Q);
-    }
-    __m128 top = largest_of_four(high[0], high[1], high[2], high[3]), bottom = largest_of_four(low[0], low[1], low[2], low[3]);
-    __m128 most = _mm_max_ps(top, bottom), least = _mm_min_ps(top, bottom);
-    if (nan || _mm_cmp_ps_mask(most, _mm_set1_ps(0x1p+120f), _CMP_NLE_UQ)) return false;
-    __mmask8 there = _mm_cmp_ps_mask(most, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ);
-    __m128i z = none;
-    UNROLL
-    for (int i = 0; i < 3; i++) z = _mm_mask_add_epi32(z, there & _mm_cmp_ps_mask(least, _mm_mul_ps(_mm_set1_ps(share[i]), most), _CMP_LT_OQ), z, one);
-    __m128 su = _mm_mul_ps(most, _mm_permutevar_ps(_mm_loadu_ps(upper), z)), sl = _mm_mul_ps(least, _mm_permutevar_ps(_mm_loadu_ps(lower), z));
-    __m128 s = _mm_maskz_max_ps(there, su, sl);
-    s = _mm_mask_xor_ps(s, there & _mm_cmp_ps_mask(bottom, top, _CMP_GT_OQ), s, _mm_set1_ps(-0.0f));
-    __m128 inverse = _mm_maskz_div_ps(there, _mm_set1_ps(1.0f), s), zero = _mm_cvtepi32_ps(_mm_mullo_epi32(z, _mm_set1_epi32(-CPU_ZERO_STEP)));
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        __m512 v = _mm512_permutexvar_ps(_mm512_set1_epi32(i), _mm512_castps128_ps512(inverse)), w = _mm512_permutexvar_ps(_mm512_set1_epi32(i), _mm512_castps128_ps512(zero));
-        a[i] = _mm512_fmadd_ps(a[i], v, w), b[i] = _mm512_fmadd_ps(b[i], v, w);
+        __m512 v = _mm512_set1_ps(f->inverse[i]), w = _mm512_set1_ps(f->minus_z[i]);
+        a[i] = _mm512_fmadd_ps(_mm512_loadu_ps(f->x + (size_t)i * stride), v, w);
+        b[i] = _mm512_fmadd_ps(_mm512_loadu_ps(f->x + (size_t)i * stride + 16), v, w);
     }
     __m512i q01 = codes_of_two(a[0], b[0], a[1], b[1]), q23 = codes_of_two(a[2], b[2], a[3], b[3]);
-    _mm512_storeu_si512(block + CPU_BLOCK * h, q01);
-    _mm512_storeu_si512(block + CPU_BLOCK * (h + 2), q23);
+    _mm512_storeu_si512(f->block + CPU_BLOCK * f->h, q01);
+    _mm512_storeu_si512(f->block + CPU_BLOCK * (f->h + 2), q23);
     /* 128-bit lanes as in quantize_four, here the whole rows' sums */
     __m512i d01 = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), q01), d23 = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), q23);
     __m512i d = _mm512_add_epi32(_mm512_unpacklo_epi32(d01, d23), _mm512_unpackhi_epi32(d01, d23));
     d = _mm512_add_epi32(d, _mm512_shuffle_epi32(d, (_MM_PERM_ENUM)0x4E));
     d = _mm512_add_epi32(d, _mm512_shuffle_i32x4(d, d, 0xB1));
     d = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 8, 1, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), d);
-    __m128i *n = (__m128i *)(void *)(block + height * MATMUL_ACT_NSUM + 4 * h);
-    _mm_storeu_ps((float *)(void *)(block + height * MATMUL_ACT_S) + h, s);
-    _mm_storeu_si128(n, _mm_slli_epi32(_mm_sub_epi32(none, _mm512_castsi512_si128(d)), 7));
-    _mm_storeu_si128(n + height / 4, _mm_slli_epi32(z, 6));
-    return true;
+    _mm_storeu_si128((__m128i *)(void *)(f->block + height * MATMUL_ACT_NSUM + 4 * f->h), _mm_slli_epi32(_mm_sub_epi32(_mm_setzero_si128(), _mm512_castsi512_si128(d)), 7));
 }
 
+/* The choice of matmul_zero_choose for f's four rows; scales and zero points are stored. */
+INLINE void zero_choose(struct zero_four *f, size_t stride, int height)
+{
+    static const float upper[] = MATMUL_ZERO_UPPER, lower[] = MATMUL_ZERO_LOWER, share[] = MATMUL_ZERO_SHARES;
+    const __m128 sign = _mm_set1_ps(-0.0f);
+    __m512 high[4], low[4];
+    __mmask16 nan = 0;
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        __m512 a = _mm512_loadu_ps(f->x + (size_t)i * stride), b = _mm512_loadu_ps(f->x + (size_t)i * stride + 16);
+        high[i] = _mm512_max_ps(a, b);
+        low[i] = _mm512_min_ps(a, b);
+        nan |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
+    }
+    __m128 top = extreme_of_four(false, high), bottom = _mm_xor_ps(extreme_of_four(true, low), sign);
+    __m128 most = _mm_max_ps(top, bottom), least = _mm_min_ps(top, bottom);
+    f->plain = nan || _mm_cmp_ps_mask(most, _mm_set1_ps(0x1p+120f), _CMP_NLE_UQ);
+    __mmask8 there = _mm_cmp_ps_mask(most, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    __m128i z = _mm_setzero_si128();
+    UNROLL
+    for (int i = 0; i < 3; i++) z = _mm_mask_add_epi32(z, _mm_mask_cmp_ps_mask(there, least, _mm_mul_ps(_mm_set1_ps(share[i]), most), _CMP_LT_OQ), z, _mm_set1_epi32(1));
+    __m128 s = _mm_maskz_max_ps(there, _mm_mul_ps(most, _mm_permutevar_ps(_mm_loadu_ps(upper), z)), _mm_mul_ps(least, _mm_permutevar_ps(_mm_loadu_ps(lower), z)));
+    s = _mm_mask_xor_ps(s, _mm_mask_cmp_ps_mask(there, bottom, top, _CMP_GT_OQ), s, sign);
+    _mm_storeu_ps(f->inverse, _mm_maskz_div_ps(there, _mm_set1_ps(1.0f), s));
+    _mm_storeu_ps(f->minus_z, _mm_cvtepi32_ps(_mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(z, 5))));
+    _mm_storeu_ps((float *)(void *)(f->block + height * MATMUL_ACT_S) + f->h, s);
+    _mm_storeu_si128((__m128i *)(void *)(f->block + height * (MATMUL_ACT_NSUM + 4) + 4 * f->h), _mm_slli_epi32(z, 6));
+}
+
+INLINE void zero_finish(const struct zero_four *f, size_t stride, int height)
+{
+    if (f->h >= 0 && !f->plain) zero_codes(f, stride, height);
+    for (int j = 0; j < 4 && f->h >= 0 && f->plain; j++) matmul_zero_row(f->x + (size_t)j * stride, height, f->h + j, f->block);
+}
+
+/* The codes of four rows follow the choice for the next four: a choice is a long chain that hides behind them. */
 void matmul_quantize_zero_avx512(const float *x, size_t stride, int height, int32_t k, void *tile)
 {
+    struct zero_four four[2] = {{.h = -1}, {.h = -1}};
     uint8_t *block = tile;
+    int turn = 0;
     for (int32_t i = 0; i < k; i += CPU_BLOCK, block += height * MATMUL_ACT_BYTES) {
         int h = 0;
-        for (; h + 4 <= height; h += 4)
-            if (!quantize_zero_four(x + (size_t)h * stride + i, stride, height, h, block))
-                for (int j = h; j < h + 4; j++) matmul_zero_row(x + (size_t)j * stride + i, height, j, block);
+        for (; h + 4 <= height; h += 4, turn = !turn) {
+            four[turn].x = x + (size_t)h * stride + i, four[turn].block = block, four[turn].h = h;
+            zero_choose(&four[turn], stride, height);
+            zero_finish(&four[!turn], stride, height);
+        }
         for (; h < height; h++) matmul_zero_row(x + (size_t)h * stride + i, height, h, block);
     }
+    zero_finish(&four[!turn], stride, height);
 }
 
 INLINE __m512 halves16(const uint8_t *p)
@@ -450,27 +480,23 @@ static void expand_super(const struct cpu_format *f, const uint8_t *p, float *ds
     }
 }
 
-/* cpu_weight_expand_zero. */
-static void expand_zero(const uint8_t *src, int blocks, float *dst)
+/* What unpack_zero reads; at most what cpu_weight_expand_zero writes. */
+static void expand_zero(const uint8_t *src, int blocks, uint8_t *dst)
 {
     const uint8_t *codes = src + cpu_weight_k8_codes(blocks);
-    for (int b = 0; b < blocks; b++, codes += 512, dst += 16 * (1 + CPU_ZERO_POINTS)) {
+    for (int b = 0; b < blocks; b++, codes += 512, dst += UNPACK_ZERO_BYTES) {
         __m512i sum[2] = {_mm512_set1_epi32(-128 * CPU_BLOCK), _mm512_setzero_si512()};
         UNROLL
         for (int j = 0; j < 8; j++) sum[j % 2] = _mm512_dpbusd_epi32(sum[j % 2], unpack_load(codes, j), _mm512_set1_epi8(1));
-        __m512i all = _mm512_slli_epi32(_mm512_add_epi32(sum[0], sum[1]), 5), twice = _mm512_add_epi32(all, all);
-        _mm512_storeu_ps(dst, halves16(src + 32 * b));
-        _mm512_storeu_si512(dst + 16, _mm512_setzero_si512());
-        _mm512_storeu_si512(dst + 32, all);
-        _mm512_storeu_si512(dst + 48, twice);
-        _mm512_storeu_si512(dst + 64, _mm512_add_epi32(all, twice));
+        memcpy(dst, src + 32 * b, 32);
+        _mm256_storeu_si256((__m256i *)(void *)(dst + 32), _mm512_cvtepi32_epi16(_mm512_add_epi32(sum[0], sum[1])));
     }
 }
 
 const void *matmul_scales_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst)
 {
     if (f->kernel == CPU_K8Z) {
-        expand_zero(src, blocks, dst);
+        expand_zero(src, blocks, (uint8_t *)dst);
         return dst;
     }
     if (unpack_stored(f)) return src;

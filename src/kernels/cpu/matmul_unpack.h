@@ -109,12 +109,25 @@ UNPACK_INLINE __m512i unpack_start(const enum cpu_kernel kernel, const uint8_t *
     }
 }
 
-/* CPU_K8Z: both corrections; nsum: the row's in a tile of `height`, scales: of the block. */
-UNPACK_INLINE __m512i unpack_start_zero(const uint8_t *nsum, const int height, const uint8_t *scales)
+/* CPU_K8Z's scales as these sets have them, a block in a line (a table of all products, as cpu_weight_expand_zero makes it, would take the place
+ * of activations in the level-1 cache): S f16[16] | sum of (code - 128) i16[16]. */
+enum { UNPACK_ZERO_BYTES = 64 };
+/* The sum's products with the zero points of a block, each 16 lanes, the first one 0. */
+UNPACK_INLINE void unpack_zero(const uint8_t *record, int32_t starts[CPU_ZERO_POINTS][16])
+{
+    __m512i once = _mm512_slli_epi32(_mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(record + 32))), 5);
+    __m512i twice = _mm512_add_epi32(once, once);
+    _mm512_store_si512(starts[0], _mm512_setzero_si512());
+    _mm512_store_si512(starts[1], once);
+    _mm512_store_si512(starts[2], twice);
+    _mm512_store_si512(starts[3], _mm512_add_epi32(once, twice));
+}
+/* Both corrections of the integer sum; nsum: the row's in a tile of `height`. */
+UNPACK_INLINE __m512i unpack_start_zero(const uint8_t *nsum, const int height, const int32_t starts[CPU_ZERO_POINTS][16])
 {
     int32_t at;
     memcpy(&at, nsum + 4 * height, sizeof at);
-    return _mm512_add_epi32(_mm512_loadu_si512(scales + 64 + at), unpack_i32(nsum));
+    return _mm512_add_epi32(_mm512_load_si512((const uint8_t *)starts + at), unpack_i32(nsum));
 }
 
 /* matmul_avx512.c: what AMX shares. */
