@@ -195,8 +195,8 @@ static void fetch_first(const struct run *r, const struct worker *w)
  * single tile takes one group after the other, as they lie in memory. */
 static void run_units(const struct run *r, size_t begin, size_t end)
 {
-    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE,
-                                      SWEEP_BYTES / matmul_acts_row(&r->acts) / MATMUL_TILE * MATMUL_TILE);
+    size_t row = (r->acts.fine ? 2 : 1) * r->acts.int_row + r->acts.float_row;
+    int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE, SWEEP_BYTES / row / MATMUL_TILE * MATMUL_TILE);
     size_t most = r->to - r->from > matmul_acts_height(&r->acts, r->to - r->from) ? TOGETHER : 1;
     for (int32_t from = r->from; from < r->to; from += sweep) {
         size_t first = 0;
