@@ -95,8 +95,8 @@ class Server:
             return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13])), self.ticks()
 
 
-def rose(slots):
-    return Server([options.rose, "serve", options.model, "--port", str(PORT), "--threads", str(options.threads), "--kv", "f16", "--max-sequences", str(slots), "--no-access-log"])
+def rose(slots, *more):
+    return Server([options.rose, "serve", options.model, *more, "--port", str(PORT), "--threads", str(options.threads), "--kv", "f16", "--max-sequences", str(slots), "--no-access-log"])
 
 
 def llama(slots, context):
@@ -286,6 +286,9 @@ def main():
     compare(64, ours64, peer64, 6, 0.25)
     share = 100 * mean(ours64, "share")
     row("64 streams: the server's thread, of the process's time", "%", share, None, "3 %", share <= 3)
+    for users, ours, requests in ((8, ours8, few), (64, ours64, many)):
+        exact, plain = measured(rose(64, "--deterministic"), (users, requests))[0]["output_tokens_per_s"], mean(ours, "output_tokens_per_s")
+        row(f"{users} streams with --deterministic: output", "tok/s", exact, None, f"stated: {100 * exact / plain:.0f} % of without")
     null_model()
     beside_long(8, ours8, long8, peer_long8)
     beside_long(64, ours64, long64)

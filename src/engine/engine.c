@@ -344,7 +344,7 @@ static enum rose_status start(struct engine *e, struct engine_options *options, 
     ROSE_TRY(open_cache(e, &plan, err));
     ROSE_TRY(programs_open(e, err));
     ROSE_TRY(events_open(&e->events, EVENT_RING_BYTES, err));
-    e->counters.stats.pages_total = e->pages.total;
+    e->counters.stats.pages_total = e->counters.stats.pages_free = e->pages.total;
     int failed = pthread_create(&e->thread, NULL, thread_main, e);
     if (failed) return status_set(err, ROSE_IO, "cannot start the engine's thread: %s", strerror(failed));
     e->started = true;

@@ -498,6 +498,8 @@ def long_texts_keep_nobody_waiting():
 @test
 def clients_that_leave_a_long_text():
     s = Server("--drain", "1")
+    m = s.metrics()
+    equal((m["rose_kv_pages_free"], m["rose_kv_pages_used"]), (m["rose_kv_pages"], 0), "the pages of a server that has not answered yet")
     for path, body in (("/tokenize", {"prompt": LONG}), ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": LONG}]}), ("/v1/completions", {"prompt": LONG, "max_tokens": 4}),
                        ("/v1/completions", {"prompt": "one two " * 3000, "max_tokens": 4000}), ("/v1/chat/completions", {"messages": [{"role": "user", "content": "one two " * 3000}], "stream": True})):
         for wait in (0, 0.01, 0.1, 0.3):
