@@ -122,7 +122,7 @@ void kserve_add_statistics(const struct model *m, struct strbuf *b)
     strbuf_adds(b, "{\"name\":");
     json_add_str(b, str_of(m->name));
     strbuf_printf(b, ",\"version\":\"%d\",\"last_inference\":%lld,\"inference_count\":%llu,\"execution_count\":%llu,\"inference_stats\":{", m->version, (long long)c->last_ms,
-                  (unsigned long long)c->success, (unsigned long long)st.steps);
+                  (unsigned long long)c->inferences, (unsigned long long)st.steps);
     add_duration(b, "success", c->success, c->success_ns, false);
     add_duration(b, "fail", c->fail, c->fail_ns, false);
     add_duration(b, "queue", c->success, c->queue_ns, false);

@@ -219,22 +219,28 @@ static bool reader_is_behind(void *user, uint64_t handle)
 
 static uint64_t ns(double seconds) { return seconds > 0 ? (uint64_t)(seconds * 1e9) : 0; }
 
-static void count(struct model *model, const struct rose_event *e)
+void model_count(struct model *m, bool ok, double queued_s, double computed_s)
 {
-    struct model_counts *c = &model->counts;
-    struct timespec t;
-    uint64_t all = ns(e->queued_s + e->prefill_s + e->decode_s);
-    clock_gettime(CLOCK_REALTIME, &t);
-    c->last_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-    if (e->finish == ROSE_FINISH_ERROR || e->finish == ROSE_FINISH_CANCELLED) {
+    struct model_counts *c = &m->counts;
+    if (!ok) {
         c->fail++;
-        c->fail_ns += all;
+        c->fail_ns += ns(queued_s + computed_s);
         return;
     }
     c->success++;
-    c->success_ns += all;
-    c->queue_ns += ns(e->queued_s);
-    c->compute_ns += ns(e->prefill_s + e->decode_s);
+    c->success_ns += ns(queued_s) + ns(computed_s);
+    c->queue_ns += ns(queued_s);
+    c->compute_ns += ns(computed_s);
+}
+
+static void count(struct model *model, const struct rose_event *e)
+{
+    struct timespec t;
+    bool ok = e->finish != ROSE_FINISH_ERROR && e->finish != ROSE_FINISH_CANCELLED;
+    clock_gettime(CLOCK_REALTIME, &t);
+    model->counts.last_ms = (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    model->counts.inferences += ok;
+    if (model->info.tasks & ROSE_CAN_GENERATE) model_count(model, ok, e->queued_s, e->prefill_s + e->decode_s);
 }
 
 bool models_pump(struct models *m, struct model *model)

@@ -22,9 +22,10 @@ struct event_sink {
 enum model_state { MODEL_UNAVAILABLE, MODEL_LOADING, MODEL_READY, MODEL_UNLOADING };
 enum { MODELS_MAX = 256, MODEL_NAME_MAX = 200, MODEL_LABEL_MAX = MODEL_NAME_MAX + 32 };
 
-/* What has come of its engine's requests: counts, and nanoseconds from submission to the end. */
+/* What has come of its requests, as Triton counts them: a call of several texts is one request of so many inferences. Nanoseconds from a request's
+ * beginning to its end; of them until the first of it was computed; and the rest. */
 struct model_counts {
-    uint64_t success, fail, success_ns, fail_ns, queue_ns, compute_ns, output_ns;
+    uint64_t success, fail, inferences, success_ns, fail_ns, queue_ns, compute_ns;
     int64_t last_ms; /* of the latest end, since 1970 */
 };
 
@@ -91,6 +92,8 @@ void models_redirect(struct models *m, uint64_t handle, struct event_sink *sink)
 
 enum rose_status model_submit(struct model *m, const struct rose_request *request, uint64_t *id, struct rose_error *err);
 void model_cancel(struct model *m, uint64_t id);
+/* A request has ended. Those of models that generate are counted by their engine's events. */
+void model_count(struct model *m, bool ok, double queued_s, double computed_s);
 /* Bytes of text a request may have: what no context could hold is not tokenised (one endless word is the slowest). 16 bytes a token is far above any text's average; short contexts get a mebibyte all the same. */
 size_t model_text_limit(const struct model *m);
 int model_event_fd(struct model *m);

@@ -225,7 +225,9 @@ void pooled_root(struct server *s, struct httpd_request *http)
     const struct json *body = pooled_body(http, &e);
     const struct model *m = body ? models_find(&s->models, json_str(json_get(body, "model"), ""), ~(unsigned)ROSE_CAN_GENERATE) : NULL;
     unsigned can = m ? m->info.tasks : 0;
-    enum pooled_route route = json_get(body, "query") ? POOLED_TEI_RERANK : can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;
+    enum pooled_route route = can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;
+    if (json_get(body, "query")) route = POOLED_TEI_RERANK;
+    else if (json_get(json_get(body, "inputs"), "sentences")) route = POOLED_TEI_SIMILARITY; /* as Hugging Face's own client asks */
     if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, true, &e);
 }
 

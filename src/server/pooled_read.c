@@ -63,7 +63,10 @@ static bool read_input_type(void *target, const struct json *v, struct arena *a,
 /* --- the tables -------------------------------------------------------------------------------------------------------------------------- */
 
 #define COMMON ROW("model", FIELD_TEXT, model, 0, 0), IGNORE("user"), ROW("priority", FIELD_INT, priority, -(1 << 30), 1 << 30), CALL("truncate_prompt_tokens", read_truncate_tokens)
-#define TEI ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("model", FIELD_TEXT, model, 0, 0)
+/* `options` are those of Hugging Face's hosted service (caching, waiting for a model). */
+#define TEI                                                                                                                                          \
+    ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("model", FIELD_TEXT, model, 0, 0), IGNORE("options"), \
+        NEUTRAL("parameters", 0, "send its fields beside inputs")
 #define EMBEDDING                                                                                                                                    \
     ROW("input", FIELD_ANY, input, 0, 0), ROW("encoding_format", FIELD_TEXT, encoding_format, 0, 0), ROW("dimensions", FIELD_INT, dimensions, 1, 1 << 20), \
         ROW("prompt_name", FIELD_TEXT, prompt_name, 0, 0), CALL("input_type", read_input_type), CALL("normalize", read_normalize),                    \
@@ -103,7 +106,8 @@ static const struct field tei_other_fields[] = {TEI, ROW("inputs", FIELD_ANY, in
 static const struct field tei_rerank_fields[] = {TEI, ROW("query", FIELD_ANY, query, 0, 0), ROW("texts", FIELD_ANY, other, 0, 0), ROW("raw_scores", FIELD_BOOL, raw_scores, 0, 0),
                                                  ROW("return_text", FIELD_BOOL, return_text, 0, 0)};
 static const struct field tei_predict_fields[] = {TEI, ROW("inputs", FIELD_ANY, input, 0, 0), ROW("raw_scores", FIELD_BOOL, raw_scores, 0, 0)};
-static const struct field tei_similarity_fields[] = {ROW("inputs", FIELD_OBJECT, input, 0, 0), ROW("parameters", FIELD_OBJECT, parameters, 0, 0), ROW("model", FIELD_TEXT, model, 0, 0)};
+static const struct field tei_similarity_fields[] = {ROW("inputs", FIELD_OBJECT, input, 0, 0), ROW("parameters", FIELD_OBJECT, parameters, 0, 0), ROW("model", FIELD_TEXT, model, 0, 0),
+                                                     IGNORE("options")};
 static const struct field tei_similarity_inputs[] = {ROW("source_sentence", FIELD_ANY, query, 0, 0), ROW("sentences", FIELD_ANY, other, 0, 0)};
 static const struct field tei_similarity_parameters[] = {ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("prompt_name", FIELD_TEXT, prompt_name, 0, 0)};
 

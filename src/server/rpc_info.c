@@ -251,7 +251,7 @@ static void fill_statistics(const struct model *model, struct statistics *t)
     t->m.name = (char *)(uintptr_t)model->name;
     t->m.version = t->version;
     t->m.last_inference = (uint64_t)c->last_ms;
-    t->m.inference_count = c->success;
+    t->m.inference_count = c->inferences;
     t->m.execution_count = st.steps;
     t->m.inference_stats = &t->infer;
     t->memory.type = (char *)"CPU";

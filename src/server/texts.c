@@ -52,9 +52,12 @@ static void close_all(struct texts *t)
     t->http = NULL;
 }
 
+static void ended(const struct texts *t, bool ok) { model_count(t->model, ok, t->queued_s, httpd_now() - t->began_s - t->queued_s); }
+
 static void on_gone(struct httpd_request *http)
 {
     http->log_finish = "gone";
+    ended(http->owner, false);
     close_all(http->owner);
 }
 
@@ -69,6 +72,7 @@ static void fail(struct texts *t, int index, struct api_error *e)
     }
     struct httpd_request *http = t->http;
     http->on_gone = NULL;
+    ended(t, false);
     t->handler->failed(t, e);
     close_all(t);
 }
@@ -167,7 +171,7 @@ static void take(struct event_sink *sink, int i, const struct rose_event *ev)
     t->requests[i].handle = 0;
     t->open--;
     t->open_bytes -= bytes_of(&t->inputs[i]);
-    t->ended++;
+    if (!t->ended++) t->queued_s = ev->queued_s;
     struct api_error e = {0};
     if (ev->finish != ROSE_FINISH_STOP) {
         struct rose_error err = {0};
@@ -193,6 +197,7 @@ static void take(struct event_sink *sink, int i, const struct rose_event *ev)
     t->http->log_prompt = t->tokens;
     t->http->log_finish = "stop";
     t->http->on_gone = NULL;
+    ended(t, true);
     t->handler->done(t);
     close_all(t);
 }
@@ -200,6 +205,7 @@ static void take(struct event_sink *sink, int i, const struct rose_event *ev)
 void texts_start(struct texts *t)
 {
     t->sink = (struct event_sink){take, NULL};
+    t->began_s = httpd_now();
     t->http->owner = t;
     t->http->on_gone = on_gone;
     t->http->log_model = t->model->name;

@@ -43,6 +43,7 @@ struct texts {
     struct text_result *results; /* [count] */
     struct texts_request { uint64_t handle, id; } *requests; /* [count] */
     int next, open, ended, tokens;
+    double began_s, queued_s;    /* when it was submitted; until the first text was computed */
     float *block;                /* [count, cols] when every result is one row of the same width */
     size_t open_bytes;           /* of the texts that are under way */
     size_t held;                 /* bytes of results */

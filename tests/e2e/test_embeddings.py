@@ -138,6 +138,13 @@ def tei_routes():
     status, _, info = server().get("/info")
     equal((status, info["model_id"], info["model_type"], info["max_input_length"]), (200, MINI, {"embedding": {"pooling": "mean"}}, 256))
     refused("/embed_sparse", {"inputs": TEXTS, "model": MINI}, "sparse", 422)
+    # as huggingface_hub's InferenceClient asks: of the root, with parameters and options
+    equal(ok("/", {"model": MINI, "inputs": TEXTS[0], "options": {"wait_for_model": True}}), ok("/embed", {"model": MINI, "inputs": TEXTS[0]}))
+    equal(ok("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {}}), one)
+    refused("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {"top_k": 2}}, "parameters", 422)
+    both = {"model": MINI, "inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}, "parameters": {}}
+    equal(ok("/", both), ok("/similarity", both))
+    check(ok("/", {"model": "ranker", "query": "cats", "texts": TEXTS}) == ok("/rerank", {"model": "ranker", "query": "cats", "texts": TEXTS}))
 
 
 @test
@@ -249,6 +256,19 @@ def kserve_tensors():
     refused(p, {"inputs": [one], "outputs": [{"name": "embedding", "parameters": {"datatype": "BF16"}}]}, "BF16")
     refused(p, {"inputs": []}, "text")
     refused(f"/v2/models/{MINI}/generate", {"text_input": "x"}, "generates no text")
+
+
+@test
+def statistics_count_requests_and_texts():
+    def counts():
+        s = server().get(f"/v2/models/{MINI}/stats")[2]["model_stats"][0]
+        return np.array([s["inference_stats"]["success"]["count"], s["inference_stats"]["fail"]["count"], s["inference_count"]])
+
+    for path, body, change in ((f"/v2/models/{MINI}/infer", {"inputs": [{"name": "text", "shape": [3, 1], "datatype": "BYTES", "data": ["a", "b", "c"]}]}, [1, 0, 3]),
+                               ("/v1/embeddings", {"model": MINI, "input": ["a", "b"]}, [1, 0, 2]), ("/embed", {"model": MINI, "inputs": "word " * 400}, [0, 1, 0])):
+        before = counts()
+        post(path, body)
+        equal(list(counts() - before), change, path)
 
 
 @test

@@ -107,6 +107,7 @@ def a_model_is_unloaded_and_loaded():
     equal(next(nobody).status, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
     c.unload_model("m")
     equal(next(watch).status, health_pb2.HealthCheckResponse.NOT_SERVING)
+    until(lambda: c.get_model_repository_index().models[0].state == "UNAVAILABLE", "it is unloaded")
     c.load_model("m")
     equal(next(watch).status, health_pb2.HealthCheckResponse.SERVING)
     messages = queue.Queue()
