@@ -104,7 +104,9 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     double n = (double)s->rows * s->cols;
     out->bytes = n * (2 + 2 * s->gated) + (double)s->rows * act_cuda_row_bytes(s->out, s->cols);
     out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));
-    plan_stream(out, d, token(s->out) && threads > 32 ? 0.25 : s->out ? 0.12 : 0.05);
+    out->values = true;
+    bool curved = s->act == OP_ACT_SILU || s->act == OP_ACT_GELU_TANH || s->act == OP_ACT_GELU_ERF;
+    plan_stream(out, d, (curved ? 0.2 : 0.05) + (token(s->out) && threads > 32 ? 0.25 : s->out == ACT_OUT_MXFP4 || s->out == ACT_OUT_NVFP4 ? 0.35 : s->out ? 0.1 : 0));
     return ROSE_OK;
 }
 

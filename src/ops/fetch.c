@@ -14,6 +14,7 @@ enum rose_status op_fetch(struct program *program, const struct op_fetch *op, st
     struct program_launch l = {.name = "fetch", .layer = -1, .params = &p, .params_bytes = sizeof p};
     struct plan plan = {.kernel = "fetch", .rows = 1, .times = BLOCKS, .per = 1, .block = THREADS};
     plan_int(&plan, "THREADS", THREADS);
+    plan_stream(&plan, &program->device->info, 3.0); /* the list, then its pieces: each a turn over the bus to the host's memory */
     ROSE_TRY(plan_record(&plan, program, EXTENT_ONE, offsetof(struct fetch_params, one), &l, err));
     program_add(program, &l);
     return ROSE_OK;

@@ -65,10 +65,16 @@ static int threads_of(int vectors)
     return ROSE_MAX(32, (threads + 31) / 32 * 32);
 }
 
-/* Microseconds of a warp's routing: loads, softmax, then about 70 cycles a choice. */
+/* Microseconds of a warp's routing, by the experts a lane has: measured with 4 and 8 of them (H200), top-8. */
 static double route_us(const struct moe_cuda_shape *s)
 {
-    return 0.7 + 0.045 * s->top_k;
+    return 0.5 + 0.04 * s->top_k + 0.34 * ((s->experts + 31) / 32);
+}
+/* What another token adds where warps share their schedulers: a lane's sort grows with the square of its experts. */
+static double issue_us(const struct moe_cuda_shape *s)
+{
+    double each = (s->experts + 31) / 32 / 4.0;
+    return 0.03 * each * each;
 }
 
 /* Tokens that share the routing of a launch by a cluster; false where the shape or the device has no such form. */
@@ -92,7 +98,7 @@ static bool plan_cluster(const struct moe_cuda_shape *s, const struct device_inf
     p->cluster = one ? 0 : FEW_CLUSTER;
     p->bytes = out->bytes;
     /* The logits; a comparison of each key with each, 32 keys at a time; places; the cluster meets. */
-    plan_stream(p, d, 0.8 + 0.1 * cols / 128 + (one ? 0 : 0.5));
+    plan_stream(p, d, 3.0 + 0.1 * cols / 128 + (one ? 0 : 2.0));
     return true;
 }
 
@@ -118,7 +124,7 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
     p->block = (uint32_t)threads;
     p->cooperative = !every;
     p->bytes = out->bytes;
-    plan_stream(p, d, route_us(s) + 0.5 + 0.004 * s->tokens + (every ? 0 : 1.1));
+    plan_stream(p, d, route_us(s) + 0.5 + (every ? issue_us(s) * (s->tokens - 1) : 1.1 + 0.004 * s->tokens));
 }
 
 static void plan_many(const struct moe_cuda_shape *s, const struct device_info *d,
@@ -161,7 +167,9 @@ enum rose_status moe_cuda_plan_dispatch(const struct moe_cuda_shape *s, const st
     *out = (struct moe_cuda_dispatch){0};
     out->bytes = (double)s->tokens * (4.0 * s->experts + 2.0 * s->hidden + s->top_k * (moe_cuda_row_bytes(s) + 12.0)) +
                  8.0 * s->experts;
-    bool cluster = s->few > 0 && plan_cluster(s, d, out);
+    /* One token of many experts that need no sum over all of them: measured. Clusters cost a launch 2 us: measured too. */
+    bool wanted = s->few > 0 || (s->few == 0 && s->tokens == 1 && s->experts > 128 && s->score != OP_MOE_SOFTMAX);
+    bool cluster = wanted && plan_cluster(s, d, out);
     bool few = s->tokens <= MOE_CUDA_BARRIER_TOKENS && s->tokens <= 2 * d->units &&
                (s->tokens <= MOE_CUDA_EVERY_TOKENS || d->cooperative) && s->top_k <= 16;
     if (!cluster && few) plan_few(s, d, out);
@@ -191,6 +199,7 @@ enum rose_status moe_cuda_plan_combine(const struct moe_cuda_shape *s, const str
     out->block = (uint32_t)threads;
     out->bytes = (double)s->tokens * (2.0 * s->hidden * (1 + s->top_k + s->accumulate) + 8.0 * s->top_k);
     out->ops = 2.0 * s->tokens * s->hidden * s->top_k;
+    out->values = true;
     plan_stream(out, d, 0.6); /* the places are loaded before the rows */
     return ROSE_OK;
 }

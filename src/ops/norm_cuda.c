@@ -83,7 +83,9 @@ static void cost(const struct norm_shape *s, const struct device_info *d, bool w
     double row_us = (out->bytes / (double)(s->rows > 0 ? s->rows : 1) +
                      (s->rows > 1 ? (double)s->cols * (s->weight + s->bias) : 0)) /
                     75e3;
-    plan_stream(out, d, row_us + (wide ? 0.15 : 0.1) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token));
+    out->values = true;
+    bool four = s->out == ACT_OUT_MXFP4 || s->out == ACT_OUT_NVFP4;
+    plan_stream(out, d, row_us + (wide ? 0.15 : 0.1) * ((s->kind == OP_NORM_LAYER ? 2 : 1) + token) + (four ? 0.35 : 0));
 }
 
 /* Bytes of shared memory that a block may have so that `resident` of them fit an SM. */

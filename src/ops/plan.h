@@ -28,6 +28,7 @@ struct plan {
     int64_t rows;
     int32_t times, per;
     bool cooperative;
+    bool values; /* moves what other kernels of a step leave and take, not weights nor a cache */
     bool tiles; /* grid.x = times * ceil(rows / per): whole tiles of rows */
     /* What it must do, and how long that should take. */
     double bytes, ops, limit_us, predicted_us;

@@ -79,6 +79,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
                  2.0 * s->norm * s->head_dim + 2.0 * rotary;
     out->ops = rows * (s->heads + s->kv_heads) * (3.0 * rotary + (s->norm ? 4.0 * s->head_dim : 0));
     /* Positions are read before the angles are known: a second round of loads. */
+    out->values = true;
     plan_stream(out, d, 0.12 + (rotary ? 0.25 : 0) + (s->write ? 0.1 : 0));
     return ROSE_OK;
 }

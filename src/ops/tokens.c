@@ -13,6 +13,8 @@ enum rose_status op_tokens(struct program *program, const struct op_tokens *op, 
         enum { THREADS = 128 };
         struct plan plan = {.kernel = "tokens", .rows = plan_rows(program, EXTENT_ROWS), .times = 1, .per = THREADS, .block = THREADS};
         plan_int(&plan, "THREADS", THREADS);
+        plan.bytes = 20.0 * (double)plan.rows;
+        plan_stream(&plan, &program->device->info, 0.3); /* history behind row_history and positions */
         ROSE_TRY(plan_record(&plan, program, EXTENT_ROWS, offsetof(struct tokens_params, rows), &l, err));
     }
     program_use(&l, op->history, PROGRAM_READ, offsetof(struct tokens_params, history));

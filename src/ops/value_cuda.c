@@ -44,6 +44,7 @@ enum rose_status value_cuda_plan(const struct value_shape *s, const struct devic
                                                                                                      : 0));
     out->ops = (double)s->rows * s->cols * (s->op == VALUE_SOFTCAP ? 20 : 2);
     /* gather: the index comes first; row gate too */
+    out->values = true;
     plan_stream(out, d, s->op == VALUE_GATHER ? 0.4 : 0.05);
     return ROSE_OK;
 }
