@@ -152,7 +152,7 @@ DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *
 DEVICE_CALL int32_t draw(const struct scratch *m, const struct sample_row *r, const struct source *s)
 {
     uint64_t best = 0;
-    UNROLL_N(1) for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
+    for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
         uint64_t c = (uint64_t)key_of(s->stats[SUBS + t]) << 32 | (0xffffffffu - t);
         best = c > best ? c : best;
     }
@@ -164,13 +164,12 @@ DEVICE_CALL int32_t draw(const struct scratch *m, const struct sample_row *r, co
     float inverse = div_f32(1.0f, r->temperature), scale = inverse * LOG2_E;
     bool some = r->top_k > 0 && r->top_k < VOCAB, share = r->top_p < 1.0f;
     if (!some && !share && !(r->min_p > 0.0f)) return (int32_t)draw_all(m, r, s, top, scale);
-    load_keys(m, s->stats);
     uint64_t all = !some && share ? row_mass(m, s, top, scale, 2) : 0,
              need = all ? share_of(r->top_p, all) : 0;
     for (uint32_t k = some ? (uint32_t)r->top_k : 256; k <= CANDIDATES / 2; k *= 4) {
         uint32_t least;
         if (some || share) {
-            least = bound_of(m, k, top_key);
+            least = bound_of(m, s->stats, k, top_key);
         } else {
             float bound =
                 top + div_f32(log_f32(r->min_p) - 1e-3f, inverse); /* a little more than needed, cut later */
@@ -180,7 +179,7 @@ DEVICE_CALL int32_t draw(const struct scratch *m, const struct sample_row *r, co
         if (n > CANDIDATES) break;
         if (all) { /* do they make up the share? */
             uint64_t mass = 0, total;
-            UNROLL_N(1) for (uint32_t i = thread_x(); i < n; i += THREADS) mass += mass_of(m->pool[i], top, scale);
+            for (uint32_t i = thread_x(); i < n; i += THREADS) mass += mass_of(m->pool[i], top, scale);
             block_scan(m, mass, &total);
             if (total < need && least > LEAST_KEY) continue;
         }
@@ -195,8 +194,7 @@ DEVICE_CALL int32_t draw(const struct scratch *m, const struct sample_row *r, co
 DEVICE_CALL void write_top(const struct scratch *m, const struct source *s, uint32_t want, float top,
                            float log_sum, struct sample_output *out)
 {
-    load_keys(m, s->stats);
-    uint32_t n = 0, least = bound_of(m, want, key_of(top));
+    uint32_t n = 0, least = bound_of(m, s->stats, want, key_of(top));
     n = gather(m, s, least);
     if (n <= CANDIDATES) {
         sort(m, n);
@@ -230,7 +228,7 @@ DEVICE_CALL void finish(const struct sample_params *p, const struct sample_row *
     bool wants = r->top_n >= 0;
     if (wants) {
         uint64_t best = 0;
-        UNROLL_N(1) for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
+        for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
             uint64_t k = key_of(raw->stats[SUBS + t]);
             best = k > best ? k : best;
         }
@@ -260,7 +258,7 @@ DEVICE_CALL void finish(const struct sample_params *p, const struct sample_row *
 KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
 {
     SHARED(uint64_t, pool, CANDIDATES);
-    SHARED(u32x4, key, SUBS / 8);
+    SHARED(uint16_t, list, SUBS);
     SHARED(uint64_t, reduce, 2 * WARPS);
     SHARED(uint64_t, wide, 4);
     SHARED(uint32_t, word, 8);
@@ -296,7 +294,7 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
     }
     block_sync();
     if (!word[W_LAST]) return;
-    struct scratch m = {pool, (uint16_t *)key, reduce, word, wide};
+    struct scratch m = {pool, list, reduce, word, wide};
     struct source given = {logits, stats, BF16, true},
                   drawn = given; /* raw stays in registers: nobody takes its address */
 #if MODIFY

@@ -7,112 +7,128 @@
 /* ---- the last block: candidates
  * ------------------------------------------------------------------------------------------ */
 
-/* The upper halves of the keys of a row's maxima into shared memory, once for all that look at them: the code of the block that finishes a row is new to
- * its SM, which fetches it at some 40 cycles an instruction, so that short loops over shared memory beat what is unrolled. */
-DEVICE_CALL void load_keys(const struct scratch *m, const float *stats)
+/* One 256-bin histogram of the distances from the top narrows the search to an eighth of a logit: the least key of the bins that
+ * make up k maxima. *found: how many reach it; 0: fewer than k are numbers. */
+#define DISTANCES 256
+DEVICE uint32_t bound_bins(const struct scratch *m, const uint32_t *key, uint32_t k, float top, uint32_t *found)
 {
-    block_sync(); /* the last readers */
-    UNROLL_N(1) for (uint32_t i = thread_x() * 4; i < SUBS; i += THREADS * 4)
+    uint32_t *bins = (uint32_t *)m->pool, least = 0xffffffffu;
+    UNROLL_N(1) for (uint32_t i = thread_x(); i < DISTANCES; i += THREADS) bins[i] = 0;
+    if (thread_x() == 0) m->word[W_FOUND] = DISTANCES, m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu;
+    block_sync();
+    uint32_t bin[KEYS];
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
     {
-        u32x4 q = ld16(stats + i); /* SUBS is a multiple of 8 */
-        UNROLL for (int e = 0; e < 4; e++) q.v[e] = key_of(f32_from_bits(q.v[e])) >> 16;
-        u32x2 two = {{q.v[0] | q.v[1] << 16, q.v[2] | q.v[3] << 16}};
-        st8(m->key + i, two);
+        const float d = (top - value_of(key[i])) * 8.0f;
+        bin[i] = d < DISTANCES - 1 ? (uint32_t)d : DISTANCES - 1;
+        if (key[i] >= LEAST_KEY) red_add_u32(relaxed, cta, &bins[bin[i]], 1);
     }
     block_sync();
-}
-
-/* A key (its upper half) that at least k maxima reach, and not many more: a 256-bin histogram of the distances from the top narrows the search to an
- * eighth of a logit, halving does the rest. */
-#define DISTANCES 256
-DEVICE uint32_t distance_of(uint32_t half, float top)
-{
-    const float d = (top - value_of(half << 16)) * 8.0f;
-    return d < DISTANCES - 1 ? (uint32_t)d : DISTANCES - 1;
-}
-DEVICE_CALL uint32_t bound_of(const struct scratch *m, uint32_t k, uint32_t top)
-{
-    uint32_t *bins = (uint32_t *)m->pool, low = 0xffffffffu, high = (top >> 16) + 1, n;
-    const float most = value_of(top);
-    const uint32_t least = LEAST_KEY >> 16;
-    if (k >= SUBS) return LEAST_KEY;
-    block_sync(); /* of the pool the last readers */
-    UNROLL_N(1) for (uint32_t i = thread_x(); i < DISTANCES; i += THREADS) bins[i] = 0;
-    if (thread_x() == 0) m->word[W_FOUND] = DISTANCES, m->word[W_COUNT] = 0, m->word[W_LOW] = low;
-    block_sync();
-    UNROLL_N(1) for (uint32_t i = thread_x(); i < SUBS; i += THREADS)
-        if (m->key[i] >= least) red_add_u32(relaxed, cta, &bins[distance_of(m->key[i], most)], 1);
-    block_sync();
     if (warp_id() == 0) { /* each lane 8 bins */
-        uint32_t sum = 0;
-        UNROLL_N(1) for (uint32_t i = 0; i < 8; i++) sum += bins[lane_id() * 8 + i];
+        uint32_t n[8], sum = 0;
+        UNROLL for (uint32_t i = 0; i < 8; i++) n[i] = bins[lane_id() * 8 + i], sum += n[i];
         uint32_t upto = warp_scan_u32(sum) - sum;
-        UNROLL_N(1) for (uint32_t i = lane_id() * 8; i < lane_id() * 8 + 8; i++)
+        UNROLL for (uint32_t i = 0; i < 8; i++)
         {
-            const uint32_t next = upto + bins[i];
-            if (upto < k && next >= k) m->word[W_FOUND] = i, m->word[W_COUNT] = next;
-            upto = next;
+            if (upto < k && upto + n[i] >= k) m->word[W_FOUND] = lane_id() * 8 + i, m->word[W_COUNT] = upto + n[i];
+            upto += n[i];
         }
     }
     block_sync();
-    UNROLL_N(1) for (uint32_t i = thread_x(); i < SUBS; i += THREADS)
-        if (m->key[i] >= least && distance_of(m->key[i], most) <= m->word[W_FOUND]) low = min_u32(low, m->key[i]);
-    low = redux_min_u32(FULL_WARP, low);
-    if (lane_id() == 0) atom_min_u32(relaxed, cta, &m->word[W_LOW], low);
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
+        if (key[i] >= LEAST_KEY && bin[i] <= m->word[W_FOUND]) least = min_u32(least, key[i]);
+    least = redux_min_u32(FULL_WARP, least);
+    if (lane_id() == 0) atom_min_u32(relaxed, cta, &m->word[W_LOW], least);
     block_sync();
-    n = m->word[W_COUNT];
-    low = n ? m->word[W_LOW] : least;
-    UNROLL_N(1) for (uint32_t turn = 0; n > k + k / 2 + 16 && high - low > 1; turn ^= 1)
+    *found = m->word[W_COUNT];
+    return *found ? m->word[W_LOW] : LEAST_KEY;
+}
+
+/* A key that at least k maxima reach, and not many more. */
+DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint32_t k, uint32_t top)
+{
+    uint32_t key[KEYS], low, high = top + 1, turn = 0, n;
+    block_sync(); /* of `reduce` and the pool the last readers */
+    UNROLL for (uint32_t i = 0; i < KEYS; i++)
     {
+        uint32_t s = i * THREADS + thread_x();
+        key[i] = s < SUBS ? key_of(stats[s]) : 0;
+    }
+    if (k >= SUBS) return LEAST_KEY;
+    low = bound_bins(m, key, k, value_of(top), &n);
+    while (n > k + k / 2 + 16 && high - low > 1) {
         uint32_t middle = low + (high - low) / 2, reach = 0;
-        UNROLL_N(1) for (uint32_t i = thread_x(); i < SUBS; i += THREADS) reach += m->key[i] >= middle;
+        UNROLL for (uint32_t i = 0; i < KEYS; i++) reach += key[i] >= middle;
         reach = redux_add_u32(FULL_WARP, reach);
         if (lane_id() == 0) m->reduce[turn * WARPS + warp_id()] = reach;
         block_sync();
         reach = 0;
-        UNROLL_N(1) for (uint32_t w = 0; w < WARPS; w++) reach += (uint32_t)m->reduce[turn * WARPS + w];
+        for (uint32_t w = 0; w < WARPS; w++) reach += (uint32_t)m->reduce[turn * WARPS + w];
+        turn ^= 1;
         if (reach < k)
             high = middle;
         else
             low = middle, n = reach;
     }
     block_sync();
-    return low << 16;
+    return low;
 }
 
-/* All logits whose key is at least `least`, into the pool in any order. Returns how many; beyond CANDIDATES they are only counted. A
- * warp takes a sub-block, 64 logits in runs of what four lanes loaded at once, two a lane. */
-DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uint32_t least)
+/* One load of sub-blocks a lane: WARP * each / 64 of them a warp. */
+DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_t n, uint32_t least,
+                        uint32_t each)
 {
-    const uint32_t run = NARROW(s) ? 32 : 16, stride = run * 8; /* of a run: logits, and from one to the next */
-    block_sync();
-    if (thread_x() == 0) m->word[W_COUNT] = 0;
-    block_sync();
-    UNROLL_N(1) for (uint32_t from = warp_id() * WARP; from < SUBS; from += THREADS)
-    {
-        const uint32_t i = from + lane_id();
-        uint32_t subs = warp_ballot(FULL_WARP, i < SUBS && m->key[i < SUBS ? i : 0] >= least >> 16);
-        UNROLL_N(1) for (; subs; subs &= subs - 1)
+    uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
+    for (uint32_t i = warp_id() * per * 4; i < n; i += WARPS * per * 4) {
+        float v[4][8];
+        uint32_t token[4];
+        UNROLL for (uint32_t u = 0; u < 4; u++)
         {
-            const uint32_t sub = from + ffs_u32(subs) - 1, begin = sub / 8 * TILE + sub % 8 * run;
-            uint32_t token[2], key[2];
-            UNROLL for (uint32_t h = 0; h < 2; h++)
-            {
-                const uint32_t at_run = lane_id() + h * WARP;
-                token[h] = begin + at_run / run * stride + at_run % run;
-                key[h] = token[h] < VOCAB ? key_of(at(s, token[h])) : 0;
-            }
-            UNROLL_N(1) for (uint32_t h = 0; h < 2; h++)
-            {
-                const uint32_t k = h ? key[1] : key[0], all = warp_ballot(FULL_WARP, k >= least);
-                uint32_t to = 0;
-                if (all == 0) continue;
-                if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], popcount_u32(all));
-                to = shuffle_u32(FULL_WARP, to, 0, WARP) + popcount_u32(all & ((1u << lane_id()) - 1));
-                if (k >= least && to < CANDIDATES) m->pool[to] = (uint64_t)k << 32 | (0xffffffffu - (h ? token[1] : token[0]));
-            }
+            uint32_t j = i + u * per + lane_id() / vectors, sub = j < n ? m->list[j] : 0;
+            token[u] =
+                j < n ? sub / 8 * TILE + vector / 4 * WARP * each + sub % 8 * 4 * each + vector % 4 * each
+                      : VOCAB;
+            load(s, token[u], each, v[u]);
+        }
+        uint32_t hits = 0;
+        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
+            (uint32_t)(key_of(v[u][e]) >= least) << (u * each + e);
+        /* One place in the pool for the whole warp's, shared out by a scan. */
+        uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), to = 0;
+        const uint32_t all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
+        if (all == 0) continue;
+        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], all);
+        to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
+        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
+        {
+            if (!(hits >> (u * each + e) & 1)) continue;
+            if (to < CANDIDATES) m->pool[to] = (uint64_t)key_of(v[u][e]) << 32 | (0xffffffffu - (token[u] + e));
+            to++;
         }
     }
+}
+/* All logits whose key is at least `least`, into the pool in any order. Returns how many; beyond CANDIDATES
+ * they are only counted. */
+DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uint32_t least)
+{
+    block_sync();
+    if (thread_x() < 2) m->word[thread_x() ? W_LIST : W_COUNT] = 0;
+    block_sync();
+    for (uint32_t from = warp_id() * WARP; from < SUBS; from += THREADS) {
+        const uint32_t i = from + lane_id();
+        const bool take = i < SUBS && key_of(s->stats[i]) >= least;
+        const uint32_t all = warp_ballot(FULL_WARP, take);
+        uint32_t n = 0;
+        if (all == 0) continue;
+        if (lane_id() == 0) n = atom_add_u32(relaxed, cta, &m->word[W_LIST], popcount_u32(all));
+        n = shuffle_u32(FULL_WARP, n, 0, WARP) + popcount_u32(all & ((1u << lane_id()) - 1));
+        if (take) m->list[n] = (uint16_t)i;
+    }
+    block_sync();
+    if (NARROW(s))
+        gather_part(m, s, m->word[W_LIST], least, 8);
+    else
+        gather_part(m, s, m->word[W_LIST], least, 4);
     block_sync();
     return m->word[W_COUNT];
 }
@@ -275,7 +291,7 @@ DEVICE_CALL uint64_t row_mass(const struct scratch *m, const struct source *s, f
                               uint32_t which)
 {
     uint64_t sum = 0, total;
-    UNROLL_N(1) for (uint32_t t = thread_x(); t < TILES; t += THREADS) sum += tile_mass(s, t, top, scale, which);
+    for (uint32_t t = thread_x(); t < TILES; t += THREADS) sum += tile_mass(s, t, top, scale, which);
     block_scan(m, sum, &total);
     return total;
 }

@@ -9,6 +9,7 @@
 #define TILE 512
 #define TILES ((VOCAB + TILE - 1) / TILE)
 #define SUBS (TILES * 8)
+#define KEYS ((SUBS + THREADS - 1) / THREADS) /* maxima a thread */
 #define STATS ((11 * TILES + 3) / 4 * 4)      /* floats: maxima, top, one, warm */
 #define CANDIDATES 4096
 #define BINS 2048
@@ -25,12 +26,12 @@ struct source {
 #define NARROW(s) (BF16 && (!MODIFY || (s)->narrow))
 struct scratch {      /* shared memory of the block */
     uint64_t *pool;   /* [CANDIDATES]: candidates (key, ~token), histograms or counts */
-    uint16_t *key;    /* [SUBS] upper halves of the maxima's keys */
+    uint16_t *list;   /* [SUBS] */
     uint64_t *reduce; /* [2 * WARPS] */
     uint32_t *word;   /* [8] */
     uint64_t *wide;   /* [4] */
 };
-enum { W_COUNT, W_UNUSED, W_FOUND, W_LAST, W_LOW, W_HIGH, W_SPARE, W_TOKEN };
+enum { W_COUNT, W_LIST, W_FOUND, W_LAST, W_LOW, W_HIGH, W_SPARE, W_TOKEN };
 
 /* Rises with x, equal for both zeros; 0 for NaN. */
 DEVICE uint32_t key_of(float x)
@@ -107,7 +108,7 @@ DEVICE_CALL uint64_t block_scan(const struct scratch *m, uint64_t v, uint64_t *t
     block_sync();
     if (lane_id() == WARP - 1) m->reduce[warp_id()] = upto;
     block_sync();
-    UNROLL_N(1) for (uint32_t w = 0; w < WARPS; w++) {
+    for (uint32_t w = 0; w < WARPS; w++) {
         if (w < warp_id()) before += m->reduce[w];
         all += m->reduce[w];
     }
@@ -116,14 +117,14 @@ DEVICE_CALL uint64_t block_scan(const struct scratch *m, uint64_t v, uint64_t *t
 }
 DEVICE_CALL uint64_t block_max(const struct scratch *m, uint64_t v)
 {
-    UNROLL_N(1) for (uint32_t d = WARP / 2; d; d /= 2) {
+    for (uint32_t d = WARP / 2; d; d /= 2) {
         uint64_t o = shuffle_xor_u64(FULL_WARP, v, d, WARP);
         v = o > v ? o : v;
     }
     block_sync();
     if (lane_id() == 0) m->reduce[warp_id()] = v;
     block_sync();
-    UNROLL_N(1) for (uint32_t w = 0; w < WARPS; w++) v = m->reduce[w] > v ? m->reduce[w] : v;
+    for (uint32_t w = 0; w < WARPS; w++) v = m->reduce[w] > v ? m->reduce[w] : v;
     return v;
 }
 
