@@ -63,11 +63,29 @@ static inline void matmul_ahead(const void *line)
     __builtin_prefetch((const char *)line + MATMUL_FAR, 0, 2);
     __builtin_prefetch((const char *)line + MATMUL_NEAR, 0, 3);
 }
-/* The same for blocks of MATMUL_WIDE bytes and more. */
-static inline void matmul_ahead_wide(const void *line)
+/* The same by the distances of this machine; wide: blocks of MATMUL_WIDE bytes and more. Processors with AMX (measured: a Xeon with few miss
+ * buffers a core for the latency of its memory) want all of them farther: +14 to +45 % of a row's products. */
+enum { MATMUL_AMX_NEAR = 4096, MATMUL_AMX_FAR = 65536, MATMUL_AMX_WIDE_NEAR = 1024, MATMUL_AMX_WIDE_FAR = 16384 };
+struct matmul_reach {
+    int32_t near, far;
+};
+static inline bool matmul_reaches_far(void)
 {
-    __builtin_prefetch((const char *)line + MATMUL_WIDE_FAR, 0, 2);
-    __builtin_prefetch((const char *)line + MATMUL_WIDE_NEAR, 0, 3);
+    return cpu_isa() == CPU_ISA_AMX;
+}
+static inline struct matmul_reach matmul_reach_of(bool wide, bool far)
+{
+    if (far) return wide ? (struct matmul_reach){MATMUL_AMX_WIDE_NEAR, MATMUL_AMX_WIDE_FAR} : (struct matmul_reach){MATMUL_AMX_NEAR, MATMUL_AMX_FAR};
+    return wide ? (struct matmul_reach){MATMUL_WIDE_NEAR, MATMUL_WIDE_FAR} : (struct matmul_reach){MATMUL_NEAR, MATMUL_FAR};
+}
+static inline struct matmul_reach matmul_reach(bool wide)
+{
+    return matmul_reach_of(wide, matmul_reaches_far());
+}
+static inline void matmul_ahead_by(const void *line, struct matmul_reach reach)
+{
+    __builtin_prefetch((const char *)line + reach.far, 0, 2);
+    __builtin_prefetch((const char *)line + reach.near, 0, 3);
 }
 
 /* Byte offsets in a block of an integer tile of height H. */

@@ -26,6 +26,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
      * link, and the scheduler does not see far enough to find as many in later rows */
     const int rows = height < 4 ? height : 4;
     const int scale_bytes = kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+    const struct matmul_reach reach = matmul_reach(code_bytes >= MATMUL_WIDE);
     _Alignas(64) int32_t starts[2][CPU_ZERO_POINTS][16]; /* of this block and the next: a load does not wait for a store */
     __m512 acc[16];
     UNROLL
@@ -35,12 +36,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
         __m512i q[8];
         if (kernel == CPU_K8Z && b + 1 < blocks) unpack_zero(scales + UNPACK_ZERO_BYTES, starts[(b + 1) % 2]);
         UNROLL
-        for (int v = 0; v < code_bytes; v += 64) {
-            if (code_bytes >= MATMUL_WIDE)
-                matmul_ahead_wide(codes + v);
-            else
-                matmul_ahead(codes + v);
-        }
+        for (int v = 0; v < code_bytes; v += 64) matmul_ahead_by(codes + v, reach);
         unpack_quads(kernel, codes, table, q);
         UNROLL
         for (int half = 0; half < halves; half++) {
@@ -148,8 +144,8 @@ INLINE void weights(const enum cpu_kernel kernel, const uint8_t *p, __m512 *even
     }
 }
 
-/* Rows [0, rows) of a tile of `height`. */
-INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const int rows, const uint8_t *p,
+/* Rows [0, rows) of a tile of `height`; reach: constant after inlining. */
+INLINE void float_kernel(const enum cpu_kernel kernel, const struct matmul_reach reach, const int height, const int rows, const uint8_t *p,
                          const float *x, int blocks, float *out)
 {
     const int pair = kernel == CPU_F32 ? 128 : 64;
@@ -160,8 +156,8 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
         UNROLL
         for (int c = 0; c < 8; c++) {
             __m512 w0, w1;
-            matmul_ahead_wide(p);
-            if (kernel == CPU_F32) matmul_ahead_wide(p + 64);
+            matmul_ahead_by(p, reach);
+            if (kernel == CPU_F32) matmul_ahead_by(p + 64, reach);
             weights(kernel, p, &w0, &w1);
             p += pair;
             UNROLL
@@ -176,29 +172,38 @@ INLINE void float_kernel(const enum cpu_kernel kernel, const int height, const i
     for (int h = 0; h < rows; h++) _mm512_storeu_ps(out + 16 * h, _mm512_add_ps(even[h], odd[h]));
 }
 
-INLINE void float_heights(const enum cpu_kernel kernel, const uint8_t *p, const float *x, int height,
+INLINE void float_heights(const enum cpu_kernel kernel, const struct matmul_reach reach, const uint8_t *p, const float *x, int height,
                           int blocks, float *out)
 {
     switch (height) {
-    case 1: float_kernel(kernel, 1, 1, p, x, blocks, out); break;
-    case 2: float_kernel(kernel, 2, 2, p, x, blocks, out); break;
-    case 4: float_kernel(kernel, 4, 4, p, x, blocks, out); break;
-    case 8: float_kernel(kernel, 8, 8, p, x, blocks, out); break;
+    case 1: float_kernel(kernel, reach, 1, 1, p, x, blocks, out); break;
+    case 2: float_kernel(kernel, reach, 2, 2, p, x, blocks, out); break;
+    case 4: float_kernel(kernel, reach, 4, 4, p, x, blocks, out); break;
+    case 8: float_kernel(kernel, reach, 8, 8, p, x, blocks, out); break;
     default: /* 16, in two halves: 16 accumulators each */
-        for (int h = 0; h < 16; h += 8) float_kernel(kernel, 16, 8, p, x + 16 * h, blocks, out + 16 * h);
+        for (int h = 0; h < 16; h += 8) float_kernel(kernel, reach, 16, 8, p, x + 16 * h, blocks, out + 16 * h);
         break;
     }
+}
+
+INLINE void float_types(const struct cpu_format *f, const struct matmul_reach reach, const uint8_t *codes, const void *tile, int height,
+                        int blocks, float *out)
+{
+    if (f->kernel == CPU_F32)
+        float_heights(CPU_F32, reach, codes, tile, height, blocks, out);
+    else if (f->kernel == CPU_F16)
+        float_heights(CPU_F16, reach, codes, tile, height, blocks, out);
+    else
+        float_heights(CPU_BF16, reach, codes, tile, height, blocks, out);
 }
 
 void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
                              int blocks, float *out)
 {
-    if (f->kernel == CPU_F32)
-        float_heights(CPU_F32, codes, tile, height, blocks, out);
-    else if (f->kernel == CPU_F16)
-        float_heights(CPU_F16, codes, tile, height, blocks, out);
+    if (matmul_reaches_far())
+        float_types(f, matmul_reach_of(true, true), codes, tile, height, blocks, out);
     else
-        float_heights(CPU_BF16, codes, tile, height, blocks, out);
+        float_types(f, matmul_reach_of(true, false), codes, tile, height, blocks, out);
 }
 
 /* ---- activations and scales ---- */

@@ -133,12 +133,8 @@ static inline const void *matmul_scales(const struct matmul_kernels *kernels, co
     if (matmul_is_float(w)) return NULL;
     const uint8_t *data = w->data + group * w->group_bytes;
     /* the stream goes on: what lies as far ahead as the products' own prefetches reach */
-    for (size_t i = 0; i < w->codes_at; i += 64) {
-        if (w->format->code_bytes >= MATMUL_WIDE)
-            matmul_ahead_wide(data + i);
-        else
-            matmul_ahead(data + i);
-    }
+    const struct matmul_reach reach = matmul_reach(w->format->code_bytes >= MATMUL_WIDE);
+    for (size_t i = 0; i < w->codes_at; i += 64) matmul_ahead_by(data + i, reach);
     return kernels->scales(w->format, data, cpu_weight_blocks(w), memory);
 }
 
