@@ -42,14 +42,17 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     ROSE_TRY(check(s, d, &vec, err));
     int pairs = s->head_dim * 2 / vec / 2, threads = 1;
     while (threads < 32 && pairs % (threads * 2) == 0) threads *= 2;
-    /* Heads a thread: one while the SMs are not full; then two, so that weights and angles are read once for
-     * both and four loads are in flight. */
+    /* Heads a thread: one, unless there are rotations for more threads than the SMs hold twice over. */
     int64_t all = s->rows * (s->heads + s->kv_heads * (s->write ? 2 : 1)) * threads;
-    int repeat = s->repeat ? s->repeat : all >= (int64_t)d->units * d->max_threads_per_unit * 2 ? 2 : 1;
+    bool many = all >= (int64_t)d->units * d->max_threads_per_unit * 2, turn = s->rope != OP_ROPE_NONE;
+    /* With a rotation four where there are as many: the angles cost more than a head (4096 rows of 32 + 4 heads with pages: 22.7 us in
+     * blocks of 64, 26.1 with two heads in blocks of 256; 32768 rows 163 and 189). */
+    int repeat = s->repeat ? s->repeat : !many || !turn ? 1 : s->heads >= 4 && (s->kv_heads >= 4 || !s->kv_heads) ? 4 : 2;
     int chunks = (s->heads + repeat - 1) / repeat + (s->kv_heads + repeat - 1) / repeat * (s->write ? 2 : 1);
     int64_t warps = (s->rows * chunks * threads + 31) / 32;
     int block = 32;
     while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    if (many && turn && repeat == 4) block = 64;
     if (s->block) block = s->block;
     int32_t rotary = s->rope != OP_ROPE_NONE ? s->rotary_dim : 0;
     plan_int(out, "HEADS", s->heads);
