@@ -156,7 +156,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
             UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
             {
                 uint32_t row = row0 + s * SPAN + i * ROWS_A_TURN;
-                bool there = t0 + (int32_t)row < t->length && (!PAGES || pages[s] >= 0);
+                bool there = t0 + (int32_t)row < t->length && pages[s] >= 0;
                 cp_async16_zfill(to + wg_place(row, col, KV_PIECE), there ? from + i * ROWS_A_TURN * stride : (const char *)p->q,
                                  there ? 16 : 0);
             }
@@ -216,47 +216,34 @@ DEVICE void wg_took_last(const struct attention_tile_params *p)
     st_u32(relaxed, gpu, counters + 1, 0);
 }
 
-/* The next item: where it is, its first pages, and its queries on their way. False behind the last. */
-DEVICE bool wg_prepare(const struct attention_wgmma_params *params, const struct bars *b, struct loader *l, uint32_t round, struct tile *t,
-                       int32_t pages[N / SPAN], unsigned char *qs)
-{
-    const struct attention_tile_params *p = &params->a;
-    const uint32_t at = round % QS;
-    if (round) barrier_sync(1, 128);
-    const bool more = wg_tile(p, round ? b->item[round % 2] : block_x(), t);
-    uint32_t next = 0, *tile = b->tile + round % TILES * TILE_WORDS;
-    if (l->thread == 0 && more) next = wg_take(p);
-    mbarrier_wait(&b->q_empty[at], (round / QS + 1) % 2);
-    if (l->thread == 0) {
-        tile[ITEM_HEAD] = t->kv_head, tile[ITEM_FIRST] = t->first, tile[ITEM_ROW0] = (uint32_t)t->row0, tile[ITEM_ROWS] = (uint32_t)t->rows;
-        tile[ITEM_LENGTH] = (uint32_t)t->length, tile[ITEM_FROM] = (uint32_t)t->from, tile[ITEM_BLOCKS] = t->blocks;
-    }
-    if (more) wg_pages(t, t->from, pages), wg_load_q(p, t, l->thread, qs + at * Q_BYTES);
-    wg_loaded(l, &b->q_full[at]);
-    if (l->thread == 0) b->item[(round + 1) % 2] = next;
-    return more;
-}
-
 DEVICE void wg_produce(const struct attention_wgmma_params *params, const struct bars *b, unsigned char *qs, unsigned char *stages)
 {
+    const struct attention_tile_params *p = &params->a;
     struct loader l;
-    struct tile t, next;
-    int32_t pages[N / SPAN];
-    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0, round = 0;
+    uint32_t turn = 0, phase = 0, v_turn = 0, v_phase = 0;
     l.thread = thread_x() % 128;
     l.pending = (mbarrier *)0;
-    UNROLL for (int i = 0; i < N / SPAN; i++) pages[i] = l.last_pages[i] = -1;
-    bool more = wg_prepare(params, b, &l, round, &t, l.pages, qs);
-    next = t;
-    while (more) {
-        if (!t.blocks) {
+    for (uint32_t round = 0;; round++) {
+        const uint32_t at = round % QS;
+        struct tile t;
+        if (round) barrier_sync(1, 128);
+        bool more = wg_tile(p, round ? b->item[round % 2] : block_x(), &t);
+        uint32_t next = 0, *tile = b->tile + round % TILES * TILE_WORDS;
+        if (l.thread == 0 && more) next = wg_take(p);
+        mbarrier_wait(&b->q_empty[at], (round / QS + 1) % 2);
+        if (l.thread == 0) {
+            tile[ITEM_HEAD] = t.kv_head, tile[ITEM_FIRST] = t.first, tile[ITEM_ROW0] = (uint32_t)t.row0, tile[ITEM_ROWS] = (uint32_t)t.rows;
+            tile[ITEM_LENGTH] = (uint32_t)t.length, tile[ITEM_FROM] = (uint32_t)t.from, tile[ITEM_BLOCKS] = t.blocks;
+        }
+        if (more) wg_pages(&t, t.from, l.pages), wg_load_q(p, &t, l.thread, qs + at * Q_BYTES);
+        wg_loaded(&l, &b->q_full[at]);
+        if (l.thread == 0) b->item[(round + 1) % 2] = next;
+        if (!more || !t.blocks) {
             wg_flush(&l);
-            more = wg_prepare(params, b, &l, ++round, &t, l.pages, qs);
+            if (!more) break;
             continue;
         }
-        /* K of block j, then V of the block before. The next item is prepared early, so that its keys follow without a wait for memory, if there
-         * is a place for its queries. */
-        const uint32_t early = QS > 1 ? 1 : t.blocks;
+        /* K of block j, then V of the block before */
         UNROLL_N(1) for (uint32_t j = 0; j <= t.blocks; j++)
         {
             int32_t t0 = t.from + (int32_t)(j * N);
@@ -272,14 +259,10 @@ DEVICE void wg_produce(const struct attention_wgmma_params *params, const struct
             }
             UNROLL for (int i = 0; i < N / SPAN; i++) l.last_pages[i] = l.pages[i];
             wg_pages(&t, t0 + N, l.pages);
-            if (j == early) more = wg_prepare(params, b, &l, ++round, &next, pages, qs);
         }
         wg_flush(&l);
-        t = next;
-        UNROLL for (int i = 0; i < N / SPAN; i++) l.pages[i] = pages[i];
     }
-    wg_flush(&l);
-    if (l.thread == 0) wg_took_last(&params->a);
+    if (l.thread == 0) wg_took_last(p);
 }
 
 /* ---- the computing warpgroups -------------------------------------------------------------------------------------------- */
