@@ -14,8 +14,7 @@ struct kernels {
     struct rose_device *device;  /* the caller's or own */
     struct rose_device *own;
     struct rose_engine_options engine_options; /* for progress */
-    struct model *model;
-    struct engine *engine;
+    struct kernels_source source;
     struct kernels_step step[MOST_STEPS];
     int steps;
     const struct jit_kernel *kernel[KERNELS_DISTINCT]; /* of all programs of the engine */
@@ -42,6 +41,16 @@ static enum rose_status open_planned(struct kernels *k, struct rose_error *err)
     return s;
 }
 
+/* From the config alone; what a classifier's head looks like only its weights say. */
+static enum rose_status open_directory(struct kernels *k, const char *path, struct weights *config, struct rose_error *err)
+{
+    struct rose_error other = {0};
+    struct weights *w;
+    enum rose_status s = model_open_dummy(k->device->device, config, 1, &k->source.model, err);
+    if (s == ROSE_OK || weights_open(path, &w, &other) != ROSE_OK) return s;
+    return model_open(k->device->device, w, NULL, NULL, &k->source.model, err);
+}
+
 static enum rose_status open_model(struct kernels *k, struct rose_error *err)
 {
     struct arena a;
@@ -51,27 +60,34 @@ static enum rose_status open_model(struct kernels *k, struct rose_error *err)
     enum rose_status s = hub_resolve(&a, k->o->model, &path, err);
     bool directory = s == ROSE_OK && file_is_dir(path);
     if (s == ROSE_OK) s = directory ? weights_open_config(path, &w, err) : weights_open(path, &w, err);
+    if (s == ROSE_OK && directory) s = open_directory(k, path, w, err);
     arena_free(&a);
     ROSE_TRY(s);
-    if (directory) return model_open_dummy(k->device->device, w, 1, &k->model, err);
+    if (directory) return ROSE_OK;
     if (!k->device->device->planning) {
         weights_close(w);
         return status_set(err, ROSE_UNSUPPORTED, "%s: the launches of a file's model are planned, not measured: name an architecture, such as --arch %s", k->o->model,
                           k->device->device->info.arch);
     }
-    return model_open(k->device->device, w, NULL, NULL, &k->model, err);
+    return model_open(k->device->device, w, NULL, NULL, &k->source.model, err);
 }
 
 static enum rose_status open_engine(struct kernels *k, struct rose_error *err)
 {
     const struct rose_kernels_options *o = k->o;
-    const struct model_config *c = &k->model->config;
-    if (c->own_rows) return status_set(err, ROSE_UNSUPPORTED, "%s embeds or classifies; its kernels cannot be listed yet", o->model);
-    int32_t context = o->context > 0 ? o->context : 1024;
+    const struct model_config *c = &k->source.model->config;
+    int32_t context = k->source.context = o->context > 0 ? o->context : 1024;
+    k->source.device = k->device->device;
+    if (c->own_rows) { /* it embeds, classifies or scores: whole texts, no cache, nothing drawn */
+        struct pool_options pool = {.max_sequences = o->max_sequences, .step_tokens = o->step_tokens, .deterministic = o->deterministic};
+        ROSE_TRY(pool_open(k->source.model, &pool, &k->source.pool, err));
+        k->source.context = ROSE_MIN(context, pool.context);
+        return ROSE_OK;
+    }
     /* A prompt step has a sequence for 512 rows (programs.c), so that none is longer than 1023. */
     struct engine_options options = {.context = ROSE_MAX(context + 1, 1088), .max_sequences = o->max_sequences, .step_tokens = o->step_tokens, .deterministic = o->deterministic, .depth = 1};
     ROSE_TRY(kv_dtype(o->kv, DEVICE_CUDA, &options.kv, err));
-    return engine_open(k->model, NULL, &options, &k->engine, err);
+    return engine_open(k->source.model, NULL, &options, &k->source.engine, err);
 }
 
 /* ---- which kernels, which steps ---- */
@@ -89,32 +105,50 @@ static void collect(struct kernels *k, const struct program *p)
 
 static void collect_all(struct kernels *k)
 {
-    const struct programs *p = &k->engine->programs;
+    if (k->source.pool) {
+        for (int i = 0; i < k->source.pool->memory.count; i++) collect(k, k->source.pool->memory.bucket[i].program);
+        return;
+    }
+    const struct programs *p = &k->source.engine->programs;
     for (int i = 0; i < p->count; i++) collect(k, p->bucket[i].program);
     for (int i = 0; i < p->samples; i++) collect(k, p->sample[0][i]);
     collect(k, p->fetch[0]);
 }
 
-static void add_step(struct kernels *k, int32_t rows, bool decode)
+/* One that is there already comes once. */
+static void add_program(struct kernels *k, struct kernels_step step)
 {
-    const struct programs_bucket *b = programs_pick(&k->engine->programs, rows, decode);
-    if (!b) b = &k->engine->programs.bucket[k->engine->programs.count - 1];
     for (int i = 0; i < k->steps; i++)
-        if (k->step[i].program == b->program) return;
-    if (k->steps == MOST_STEPS) return;
-    int32_t seqs = b->decode ? b->rows : (int32_t)b->program->expect.n[EXTENT_SEQS];
-    k->step[k->steps++] = (struct kernels_step){.kind = b->decode ? "decode" : "prompt", .rows = b->rows, .seqs = seqs, .program = b->program,
-                                                .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = b->rows, [EXTENT_SEQS] = seqs, [EXTENT_SAMPLES] = seqs}}};
+        if (k->step[i].program == step.program && k->step[i].rows == step.rows) return;
+    if (k->steps < MOST_STEPS) k->step[k->steps++] = step;
 }
 
-static void add_sample(struct kernels *k, int32_t rows)
+static void add_step(struct kernels *k, int32_t rows, bool decode)
 {
-    struct program *p = programs_sample(&k->engine->programs, 0, rows);
-    for (int i = 0; i < k->steps; i++)
-        if (k->step[i].program == p) return;
-    if (k->steps == MOST_STEPS) return;
-    k->step[k->steps++] = (struct kernels_step){.kind = "sample", .rows = rows, .seqs = rows, .program = p,
-                                                .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_SAMPLES] = rows}}};
+    const struct programs *p = &k->source.engine->programs;
+    const struct programs_bucket *b = programs_pick(p, rows, decode);
+    if (!b) b = &p->bucket[p->count - 1];
+    int32_t seqs = b->decode ? b->rows : (int32_t)b->program->expect.n[EXTENT_SEQS];
+    add_program(k, (struct kernels_step){.kind = b->decode ? "decode" : "prompt", .rows = b->rows, .seqs = seqs, .program = b->program,
+                                         .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = b->rows, [EXTENT_SEQS] = seqs, [EXTENT_SAMPLES] = seqs}}});
+}
+
+/* What comes after a step of so many sequences, and before one. */
+static void add_around(struct kernels *k, int32_t rows)
+{
+    const struct programs *p = &k->source.engine->programs;
+    rows = ROSE_MIN(rows, k->source.engine->options.max_sequences);
+    add_program(k, (struct kernels_step){.kind = "sample", .rows = rows, .seqs = rows, .program = programs_sample(p, 0, rows),
+                                         .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_SAMPLES] = rows}}});
+    if (p->fetch[0]) add_program(k, (struct kernels_step){.kind = "fetch", .rows = rows, .seqs = rows, .program = p->fetch[0], .extents = {.n = {[EXTENT_ONE] = 1}}});
+}
+
+static void add_texts(struct kernels *k, int64_t rows)
+{
+    struct pool *p = k->source.pool;
+    int32_t n = (int32_t)ROSE_MIN(rows, (int64_t)p->memory.max_rows), texts = ROSE_MAX(1, ROSE_MIN(n / k->source.context, p->options.max_sequences));
+    add_program(k, (struct kernels_step){.kind = "texts", .rows = n, .seqs = texts, .program = pool_memory_bucket(p, n, texts)->program,
+                                         .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = n, [EXTENT_SEQS] = texts, [EXTENT_SAMPLES] = texts}}});
 }
 
 static enum rose_status read_steps(struct kernels *k, struct rose_error *err)
@@ -123,15 +157,20 @@ static enum rose_status read_steps(struct kernels *k, struct rose_error *err)
     const struct rose_kernels_options *o = k->o;
     const int *b = o->batches_count ? o->batches : batches, *c = o->chunks_count ? o->chunks : chunks;
     size_t bn = o->batches_count ? o->batches_count : ROSE_COUNT(batches), cn = o->chunks_count ? o->chunks_count : o->batches_count ? 0 : ROSE_COUNT(chunks);
-    int32_t context = o->context > 0 ? o->context : 1024;
+    bool pool = k->source.pool != NULL;
     if (o->chunks_count && !o->batches_count) bn = 0;
-    for (size_t i = 0; i < bn; i++) add_step(k, b[i], true);
-    for (size_t i = 0; i < cn; i++) add_step(k, c[i], false);
-    for (size_t i = 0; i < bn; i++) add_sample(k, ROSE_MIN(b[i], k->engine->options.max_sequences));
+    for (size_t i = 0; i < bn; i++) {
+        if (pool) add_texts(k, (int64_t)b[i] * k->source.context);
+        else add_step(k, b[i], true);
+    }
+    for (size_t i = 0; i < cn; i++) {
+        if (pool) add_texts(k, c[i]);
+        else add_step(k, c[i], false);
+    }
+    for (size_t i = 0; i < bn && !pool; i++) add_around(k, b[i]);
     for (int i = 0; i < k->steps; i++) {
-        ROSE_TRY(kernels_step_read(k->engine, context, &k->step[i], err));
-        if (o->measure && !k->device->device->planning && strcmp(k->step[i].kind, "sample"))
-            ROSE_TRY(kernels_step_measure(k->engine, context, &k->step[i], err));
+        ROSE_TRY(kernels_step_read(&k->source, &k->step[i], err));
+        if (o->measure && !k->device->device->planning) ROSE_TRY(kernels_step_measure(&k->source, &k->step[i], err));
     }
     return ROSE_OK;
 }
@@ -227,11 +266,17 @@ static void write_json(struct kernels *k, int exported, struct strbuf *b)
     struct strbuf compiler = {0};
     jit_print_compiler(k->device->jit, &compiler);
     strbuf_addc(b, '{');
-    text(b, "model", k->o->model), text(b, "architecture", k->model->config.arch->name), text(b, "device", d->name), text(b, "arch", d->arch);
+    text(b, "model", k->o->model), text(b, "architecture", k->source.model->config.arch->name), text(b, "device", d->name), text(b, "arch", d->arch);
     key(b, "planned");
     strbuf_adds(b, k->device->device->planning ? "true" : "false");
-    text(b, "compiler", compiler.p ? compiler.p : ""), text(b, "kv", kv_name(k->engine->options.kv)), number(b, "bandwidth", d->bandwidth);
-    whole(b, "context", k->engine->options.context), whole(b, "max_sequences", k->engine->options.max_sequences), whole(b, "step_tokens", k->engine->options.step_tokens);
+    text(b, "compiler", compiler.p ? compiler.p : ""), number(b, "bandwidth", d->bandwidth);
+    if (k->source.engine) {
+        const struct engine_options *o = &k->source.engine->options;
+        text(b, "kv", kv_name(o->kv)), whole(b, "context", o->context), whole(b, "max_sequences", o->max_sequences), whole(b, "step_tokens", o->step_tokens);
+    } else {
+        const struct pool_options *o = &k->source.pool->options;
+        whole(b, "context", o->context), whole(b, "max_sequences", o->max_sequences), whole(b, "step_tokens", o->step_tokens);
+    }
     if (exported >= 0) whole(b, "exported", exported);
     key(b, "kernels");
     strbuf_addc(b, '[');
@@ -297,8 +342,9 @@ enum rose_status rose_kernels(struct rose_device *device, const struct rose_kern
     k->device = device;
     enum rose_status s = make(k, &b, err);
     for (int i = 0; i < k->steps; i++) free(k->step[i].row);
-    engine_close(k->engine);
-    model_close(k->model);
+    engine_close(k->source.engine);
+    pool_close(k->source.pool);
+    model_close(k->source.model);
     if (device) device->device->keeps_plans = false;
     if (k->own) {
         device_close_parts(k->own);

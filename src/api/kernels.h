@@ -3,6 +3,7 @@
 #define ROSE_API_KERNELS_H
 
 #include "api/internal.h"
+#include "engine/pool.h"
 #include "jit/jit.h"
 #include "ops/plan.h"
 
@@ -18,8 +19,17 @@ struct kernels_row {
     uint32_t grid[3];
 };
 
+/* Whose programs they are: an engine's or, of a model that embeds, classifies or scores, a pool's. */
+struct kernels_source {
+    struct device *device;
+    struct model *model;
+    struct engine *engine; /* one of the two */
+    struct pool *pool;
+    int32_t context; /* tokens of a sequence, or of a text */
+};
+
 struct kernels_step {
-    const char *kind; /* "decode", "prompt", "sample" */
+    const char *kind; /* "decode", "prompt", "sample", "fetch"; a pool's: "texts" */
     int32_t rows, seqs;
     struct program *program;
     struct extents extents;
@@ -29,9 +39,9 @@ struct kernels_step {
 
 /* The step's launches by kind. limit: the longer of the bytes at 7/8 of the memory's rate (what a clone reaches) and the operations at
  * the tensor cores' rate. */
-enum rose_status kernels_step_read(const struct engine *engine, int32_t context, struct kernels_step *step, struct rose_error *err);
-/* Run each kind of launch with a step of sequences of `context` tokens behind it; a kind that cannot be run keeps -1. */
-enum rose_status kernels_step_measure(struct engine *engine, int32_t context, struct kernels_step *step, struct rose_error *err);
+enum rose_status kernels_step_read(const struct kernels_source *source, struct kernels_step *step, struct rose_error *err);
+/* kernels_measure.c: run each kind of launch with a step of sequences (texts) of the source's context behind it. */
+enum rose_status kernels_step_measure(const struct kernels_source *source, struct kernels_step *step, struct rose_error *err);
 
 /* Dense BF16 operations a second of the tensor cores of an architecture's usual card; 0: unknown. */
 double kernels_tensor_rate(const char *arch);

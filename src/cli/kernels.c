@@ -14,9 +14,9 @@ static struct {
 
 static const struct option options[] = {
     {"arch", 0, OPTION_TEXT, NULL, "ARCH", NULL, NULL, 0, 0, "plan for sm_80, sm_89, sm_90a, sm_100a or sm_120a; without it for the GPU, or sm_90a", &o.arch},
-    {"batch", 'b', OPTION_TEXT, NULL, "B,...", NULL, NULL, 0, 0, "decode steps of so many sequences (1,16,128)", &o.batches},
+    {"batch", 'b', OPTION_TEXT, NULL, "B,...", NULL, NULL, 0, 0, "decode steps of so many sequences (texts, of a model that embeds or classifies; 1,16,128)", &o.batches},
     {"prompt-rows", 'p', OPTION_TEXT, NULL, "N,...", NULL, NULL, 0, 0, "steps of prompts of so many rows (2048)", &o.chunks},
-    {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "1024", 1, 1 << 24, "tokens of every sequence", &o.context},
+    {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "1024", 1, 1 << 24, "tokens of every sequence or text", &o.context},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "of the engine: says which programs there are; 0: its default", &o.sequences},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "likewise", &o.step_tokens},
     {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|bf16|fp8", "auto", 0, 0, "type of the key-value cache", &o.kv},
@@ -133,7 +133,9 @@ static void print_table(const struct json *root, struct strbuf *b)
         compiled += str_is(json_str(json_get(k, "origin"), ""), "compiled");
         for (uint32_t e = 0; entries && e < entries->count; e++) spilling += whole(&entries->items[e], "spill_stores") > 0;
     }
-    strbuf_printf(b, "%.*s on %.*s (%.*s), cache %.*s\n", STR_ARG(model), STR_ARG(device), STR_ARG(arch), STR_ARG(kv));
+    strbuf_printf(b, "%.*s on %.*s (%.*s)", STR_ARG(model), STR_ARG(device), STR_ARG(arch));
+    if (kv.n) strbuf_printf(b, ", cache %.*s", STR_ARG(kv));
+    strbuf_addc(b, '\n');
     strbuf_printf(b, "%u kernels, %.1f kB, %.0f ms of compiling (%lld now), %lld with spills; compiler %.*s\n", kernels ? kernels->count : 0, bytes / 1024, ms, compiled, spilling,
                   STR_ARG(compiler));
     if (json_get(root, "exported")) strbuf_printf(b, "%lld kernels written to %s\n", whole(root, "exported"), o.export_dir);

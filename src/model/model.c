@@ -510,7 +510,7 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
 
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_GENERATE, .yes = -1, .no = -1}}, config, out);
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_AUTO, .yes = -1, .no = -1}}, config, out);
 }
 
 enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err)
