@@ -128,7 +128,7 @@ static void write_piece(struct generation *g, int index)
 static void on_idle(struct httpd_request *http)
 {
     struct generation *g = http->owner;
-    if (!g->request->stream) return;
+    if (!g->request->stream || g->beside) return; /* not taken yet: it may still be refused, by its status */
     if (!begin(g)) return;
     g->writer->ping(g);
     httpd_stream_flush(g->http);
@@ -367,7 +367,9 @@ static bool submit(struct generation *g, struct api_error *e)
         r.tokens_count = p->count;
         r.user = g->parts[i].handle = models_handle(owner, g->model, &g->sink, i);
         if (!r.user) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
-        if (r.prompt_bytes >= BESIDE_BYTES && (g->beside = beside_submit(owner, g->model, &r, submitted, g, i)) != NULL) return true;
+        /* A stream of several prompts begins with the first of them, and then no other can be refused by a status any more. */
+        bool waits = r.prompt_bytes >= BESIDE_BYTES && (g->parts_count == 1 || !g->request->stream);
+        if (waits && (g->beside = beside_submit(owner, g->model, &r, submitted, g, i)) != NULL) return true;
         enum rose_status s = model_submit(g->model, &r, &g->parts[i].id, &err);
         if (s == ROSE_OK) continue;
         models_release(owner, g->parts[i].handle);

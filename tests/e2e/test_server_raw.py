@@ -208,14 +208,19 @@ def a_client_that_leaves_is_noticed_within_a_second():
             c.shutdown(socket.SHUT_WR)
         else:
             c.close()
-        began = time.monotonic()
-        equal(s.wait_idle()["rose_requests_cancelled_total"], before["rose_requests_cancelled_total"] + 1, "it ended by itself")
+        began = s.metrics()["rose_steps_total"]
+        after = s.wait_idle()
+        equal(after["rose_requests_cancelled_total"], before["rose_requests_cancelled_total"] + 1, "it ended by itself")
         c.close()
-        return began
+        return after["rose_steps_total"] - began
 
+    # A second is 300 steps of one sequence on a quiet machine; steps are as slow as everything else.
     for how in ("close", "reset", "half"):
         for when in ("waiting", "streaming", "whole"):
-            within(1.5, lambda: leave(how, when), f"{how} while {when}")
+            steps = []
+            while not steps or steps[-1] > 300:
+                check(len(steps) < 5, f"{how} while {when}: it was noticed after {steps} steps")
+                steps.append(leave(how, when))
 
 
 @test
@@ -371,7 +376,7 @@ def tls_and_unix_sockets():
         c.recv(1000)
         c.close()
         until(lambda: b"\nrose_http_answers_open 0\n" in metrics(), "the answer of a client that left ends")
-        check(re.search(rb"\nrose_requests_cancelled_total\{[^}]*\} 1\n", metrics()), "it ended by itself")
+        until(lambda: re.search(rb"\nrose_requests_cancelled_total\{[^}]*\} 1\n", metrics()), "its request is cancelled and does not end by itself")
         check(not s.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 200"), "plain text was answered on a TLS port")
         s.stop()
         path = d + "/rose.sock"
@@ -384,7 +389,7 @@ def tls_and_unix_sockets():
 
 @test
 def sigterm_drains_and_a_second_signal_stops():
-    s = Server("--drain", "300", "--read-timeout", "300")
+    s = Server("--drain", "3600", "--read-timeout", "3600")
     # The server cannot end before this test lets it: one request's body is held back.
     late = s.socket()
     late.sendall(post("Expect: 100-continue\r\n", b"", length=False).replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(BODY)))
@@ -393,7 +398,7 @@ def sigterm_drains_and_a_second_signal_stops():
     health = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     held.sendall(health)
     check(held.recv(1000).startswith(b"HTTP/1.1 200"), "health before")
-    c = begin(s, long_stream(400).replace(b"Host: x", b"Host: x\r\nConnection: close"))
+    c = begin(s, long_stream(100).replace(b"Host: x", b"Host: x\r\nConnection: close"))
     s.process.send_signal(signal.SIGTERM)
     s.wait_said("signal 15: no new requests")
     held.sendall(health)
@@ -484,6 +489,18 @@ def long_texts_keep_nobody_waiting():
             if most >= 8:
                 break
         check(most >= 8, f"{path}: only {most} others were answered while a long text was tokenised")
+    # refused by a status, however long that takes and whatever else there is to say meanwhile
+    impatient = Server("--ping", "1")
+    for path, body in (("/v1/chat/completions", {"messages": chat, "stream": True}), ("/v1/completions", {"prompt": LONG, "stream": True}), ("/v1/completions", {"prompt": ["a", LONG[:900000]], "stream": True})):
+        held = Held(impatient.process.pid)
+        c = impatient.socket()
+        c.sendall(post("", json.dumps(body).encode(), path))
+        time.sleep(2.5)  # a ping would come by now
+        held.release()
+        got = c.recv(4096)
+        check(got.startswith(b"HTTP/1.1 400"), f"{path}: {got}")
+        c.close()
+    impatient.stop()
     # a long prompt that fits is answered as it is elsewhere
     words = "one two three four five " * 900
     fields = {"prompt": [words, "one two"], "max_tokens": 3, "temperature": 0}
