@@ -182,8 +182,8 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     size_t choices = (size_t)r->forward->step.max_rows * (size_t)c->experts_used;
     program_buffer_id ids = program_buffer(r->program, "expert_ids", choices * 4), weights = program_buffer(r->program, "expert_weights", choices * 4);
     struct op_norm norm;
-    const struct op_norm *first = before(r, i, SLOT_FFN_NORM, &x, &norm);
-    struct op_matmul m = {.name = "router", .layer = i, .x = x, .norm = first, .norm_kept = true /* the experts want the rows too */, .parts_count = 1, .parts = {{&l->weight[SLOT_ROUTER], NULL, logits}},
+    if (before(r, i, SLOT_FFN_NORM, &x, &norm)) ROSE_TRY(op_norm(r->program, &norm, r->err)); /* the experts want the rows too */
+    struct op_matmul m = {.name = "router", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_ROUTER], NULL, logits}},
                           .deterministic = r->forward->deterministic};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
     struct op_moe_route route = {.layer = i, .experts = c->experts, .top_k = c->experts_used, .score = c->expert_score, .normalize = c->experts_normalize,

@@ -200,15 +200,16 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     return ROSE_OK;
 }
 
-/* A block turns the queries of each of its items anew. Measured (docs/facts.md): 1 to 2 % of a step of one sequence, 0.5 % of eight; from 16
- * sequences of eight key-value heads on it costs more than the launch. */
+/* A block turns the queries of each of its items anew. Measured (docs/facts.md): 1 to 2 % of a step of one sequence, 0.5 to 2 % of eight; from
+ * 16 on it costs more than the launch. */
 bool attention_cuda_split_qk(const struct attention_shape *s, const struct device_info *d, const struct op_qk *op)
 {
+    enum { MOST_SEQS = 8 };
     int32_t dim = s->heads.head_dim, group = s->heads.heads / s->heads.kv_heads;
     if (plan_arch(d) < 900 || s->own || s->deterministic || !s->one_row || s->kv_bytes == 1 || group > 16 || dim % 32) return false;
     if (!op->write || op->norm_full || op->norm_after_rope || op->seq_freq || !op->q_norm != !op->k_norm) return false;
     if (op->rope != OP_ROPE_NONE && (op->rope != OP_ROPE_HALF || op->rotary_dim != dim)) return false;
-    return s->seqs * s->heads.kv_heads * 2 <= d->units;
+    return s->seqs <= MOST_SEQS && s->seqs * s->heads.kv_heads * 2 <= d->units;
 }
 
 size_t attention_cuda_partial_bytes(const struct plan *p)

@@ -51,10 +51,9 @@ struct op_matmul {
     bool accumulate;     /* y += alpha * (...), the residual stream */
     float alpha;         /* multiplies the result (bias included); 0 means 1 */
     bool deterministic;  /* the same bits for a row whatever the number of rows */
-    /* NULL: none. Else x is what this norm makes: its y is x, and it is recorded here, as a launch or inside the product. Nobody else
-     * reads x unless norm_kept. */
+    /* NULL: none. Else x is what this norm makes, which nobody else reads: its y is x, and it is recorded here, as a launch or inside the
+     * product. */
     const struct op_norm *norm;
-    bool norm_kept;
     int tile; /* FP8 weights on CUDA, a measured choice (matmul_fp8.h); 0: the plan's own */
 };
 enum rose_status op_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err);

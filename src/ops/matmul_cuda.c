@@ -199,9 +199,9 @@ static enum rose_status record(struct program *program, const struct op_matmul *
                              .pairs = true,
                              .deterministic = op->deterministic};
     const struct op_value *x = op->norm ? &op->norm->x : &op->x;
-    if (op->norm) s.norm = true, s.norm_keep = op->norm_kept, s.norm_eps = op->norm->eps, s.norm_offset = op->norm->weight_offset;
+    if (op->norm) s.norm = true, s.norm_eps = op->norm->eps, s.norm_offset = op->norm->weight_offset;
     struct gemm_params p = {
-        .norm = op->norm ? op->norm->weight : NULL, .kept_stride = op->x.stride, .x_stride = x->stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
+        .norm = op->norm ? op->norm->weight : NULL, .x_stride = x->stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
     struct program_launch l = {.name = op->name, .layer = op->layer};
     s.rows16 = true, s.tma = true;
     if (parts[0].weight->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) s.blocks_format = 1 + matmul_blocks_format(parts[0].weight->dtype);
@@ -232,7 +232,6 @@ static enum rose_status record(struct program *program, const struct op_matmul *
     ROSE_TRY(plan_record(&m.plan, program, op->x.rows, at + offsetof(struct gemm_params, rows), &l, err));
     l.cost = (struct program_cost){0};
     value_use(&l, x, PROGRAM_READ, at + offsetof(struct gemm_params, x));
-    if (s.norm_keep) value_use(&l, &op->x, PROGRAM_WRITE, at + offsetof(struct gemm_params, kept));
     l.cost.bytes_per[op->x.rows] = 2.0 * op->x.cols;
     for (int i = 0; i < count; i++) {
         const struct op_matmul_part *part = &parts[i];
@@ -469,15 +468,14 @@ static enum rose_status with_fp8(struct program *program, const struct op_matmul
 static bool folds(const struct program *program, const struct op_matmul *op)
 {
     const struct op_norm *n = op->norm;
-    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .gated = op->gated, .deterministic = op->deterministic, .tma = true};
+    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = op->parts_count, .gated = op->gated, .deterministic = op->deterministic, .tma = true};
     if (n->kind != OP_NORM_RMS || !n->weight || n->bias || n->add.buffer || n->accumulate || (n->alpha != 0 && n->alpha != 1)) return false;
     if ((uintptr_t)n->weight % 16 || n->x.stride % 8 || n->x.offset % 8) return false;
-    if (op->norm_kept && n->x.buffer == n->y.buffer) return false;
     for (int i = 0; i < op->parts_count; i++) {
         const struct op_matmul_part *part = &op->parts[i];
         if (part->weight->layout != WEIGHT_LAYOUT_CUDA_ROWS || part->y.buffer == n->x.buffer || part->y.dtype != op->parts[0].y.dtype) return false;
+        s.n[i] = part->weight->n;
     }
-    s.n[0] = op->parts[0].weight->n;
     if (op->gated && (const char *)op->parts[1].weight->data < (const char *)op->parts[0].weight->data) return false;
     return matmul_plan_folds(&s, &program->device->info);
 }

@@ -233,13 +233,11 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
                                : 0.9 + (double)count * tile / ROSE_MIN(rate, (double)blocks * one);
         if (us < best) best = us, choice = i;
     }
+    /* With 32 columns a stage takes a third of the ring for x, and too few of them are left (28672x4096, 32 rows: 61.8 us with four, 58.2 with
+     * eight; 4096x14336: 34.5 and 33.4). */
+    enum { WIDE_RING = 8, WIDE_TILES = 64 };
+    if (choice == 0 && stream_columns(s->rows) == 32 && matmul_plan_tiles(s, 64 / (1 + s->gated)) >= WIDE_TILES) choice = WIDE_RING;
     return choice;
-}
-
-static void norm_constants(const struct matmul_shape *s, struct plan *out)
-{
-    plan_int(out, "NORM", s->norm);
-    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset), plan_int(out, "KEEP", s->norm_keep);
 }
 
 /* Shared memory of rows that a product normalises: gemv_norm.cuh draws it. Of more than 32 rows groups of blocks take 32 each. */
@@ -273,7 +271,8 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     plan_int(out, "STAGES", stages);
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
-    norm_constants(s, out);
+    plan_int(out, "NORM", s->norm);
+    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset);
     matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(128 * t->mg + 32 + 128 * s->norm);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
@@ -331,19 +330,19 @@ static void choose_warps(const struct matmul_shape *s, int64_t chunks, int *warp
 
 /* A tile a block, and all of it on its way into registers before the predecessor has ended: narrow weights, of which the tiles of
  * gemv_wgmma leave SMs idle or must be shared, so that sums meet in memory. */
-enum { ONCE_WARPS = 16, ONCE_DEPTH = 4, ONCE_NORM_DEPTH = 2, ONCE_ROWS = 8 }; /* a norm's rows and weights take registers too */
+enum { ONCE_WARPS = 16, ONCE_DEPTH = 4, ONCE_ROWS = 8 };
 static bool at_once(const struct matmul_shape *s, const struct device_info *d)
 {
-    return plan_arch(d) == 900 && !s->blocks_format && !s->deterministic && !s->tile && s->rows <= ONCE_ROWS &&
-           ceil_div(s->k, GEMV_STEP) <= ONCE_WARPS * (s->norm ? ONCE_NORM_DEPTH : ONCE_DEPTH) && matmul_plan_tiles(s, s->gated ? 8 : 16) <= d->units;
+    return plan_arch(d) == 900 && !s->blocks_format && !s->norm && !s->deterministic && !s->tile && s->rows <= ONCE_ROWS &&
+           ceil_div(s->k, GEMV_STEP) <= ONCE_WARPS * ONCE_DEPTH && matmul_plan_tiles(s, s->gated ? 8 : 16) <= d->units;
 }
 
 /* Measured (docs/facts.md): a launch less gives 1 % of a step at one row of 1024 elements; with more rows or elements every block's own
- * norm costs more than the launch. */
+ * norm costs more than the launch, and tiles at once give more. */
 bool matmul_plan_folds(const struct matmul_shape *s, const struct device_info *d)
 {
     enum { MOST_ROWS = 1, MOST_K = 1024 };
-    return !s->blocks_format && stream_fits(s, d) && s->rows <= MOST_ROWS && s->k <= MOST_K;
+    return !s->blocks_format && stream_fits(s, d) && !at_once(s, d) && s->rows <= MOST_ROWS && s->k <= MOST_K;
 }
 
 bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, const char *kernel, int64_t x_bytes, struct matmul_plan *m)
@@ -384,26 +383,19 @@ bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, 
     return true;
 }
 
-static bool gemv(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
-{
-    if (!matmul_plan_few(s, d, "gemv_rows", GEMV_ROW_BYTES, m)) return false;
-    norm_constants(s, &m->plan);
-    return true;
-}
-
 enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *out,
                                   struct rose_error *err)
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
-    if (s->norm && !at_once(s, d) && (s->blocks_format || !stream_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
+    if (s->norm && (s->blocks_format || !stream_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
         return status_set(err, ROSE_UNSUPPORTED, "a product of %lld rows over %d elements that normalises them itself", (long long)s->rows, s->k);
     if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
     if (at_once(s, d) && !s->warps && !s->depth && !s->blocks && !s->splits) {
         struct matmul_shape once = *s;
         int chunks = (int)ceil_div(s->k, GEMV_STEP);
         once.depth = (int)ceil_div(chunks, ONCE_WARPS), once.warps = (int)ceil_div(chunks, once.depth), once.splits = 1;
-        if (gemv(&once, d, out)) return ROSE_OK;
+        if (matmul_plan_few(&once, d, "gemv_rows", GEMV_ROW_BYTES, out)) return ROSE_OK;
         *out = (struct matmul_plan){0};
     }
     if (stream_fits(s, d) && (s->norm || (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits))) {
@@ -412,7 +404,7 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
     }
     bool few = s->rows <= 16 && !s->deterministic && !s->tile;
     if (s->warps || s->depth || s->blocks || s->splits) few = true;
-    if (few && gemv(s, d, out)) return ROSE_OK;
+    if (few && matmul_plan_few(s, d, "gemv_rows", GEMV_ROW_BYTES, out)) return ROSE_OK;
     *out = (struct matmul_plan){0};
     if (wgmma_fits(s, d) && (s->tile ? s->tile >= WGMMA_FIRST && s->tile < STREAM_FIRST : s->rows >= WGMMA_ROWS))
         wgmma(s, d, out);

@@ -21,7 +21,6 @@ struct matmul_shape {
     bool tma;           /* TMA can load x and the weights; of a gated pair the up matrix lies behind the gate */
     bool deterministic; /* a row's bits must not depend on `rows` */
     bool norm;          /* x is normalised inside the product (RMSNorm): matmul_plan_folds says where that is possible */
-    bool norm_keep;     /* and written to gemm_params.kept */
     float norm_eps, norm_offset;
     int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: bf16 */
     /* Measured choices; 0: the plan's own. */

@@ -141,14 +141,6 @@ static const struct matmul_case cases[] = {
      {.rows = 13, .parts = 2, .n = {136, 136}, .k = 712, NORM, .gated = true, .bias = true, .act = OP_ACT_SILU, .tile = 21},
      1,
      0},
-    {"matmul 1x520x1032 at once, norm", ONE(1, 120, 1032, NORM), 1, 8},
-    {"matmul 8x104x2040 at once, norm of 1 + w, kept, f32", ONE(8, 104, 2040, NORM, .norm_offset = 1, .norm_keep = true, .out_f32 = true), 1, 8},
-    {"matmul 5x40x200 at once, norm, SwiGLU, bias",
-     {.rows = 5, .parts = 2, .n = {40, 40}, .k = 200, NORM, .gated = true, .bias = true, .act = OP_ACT_SILU},
-     1,
-     0},
-    {"matmul 3x136x1032 stream, norm, kept", ONE(3, 136, 1032, NORM, .norm_keep = true, .out_f32 = true), 1, 8},
-    {"matmul 40x72x264 stream, norm, two groups, kept", ONE(40, 72, 264, NORM, .norm_keep = true), 1, 8},
     {"matmul 40x72x264 stream, norm, two groups", ONE(40, 72, 264, NORM), 1, 8},
 #define BLOCKS(format) .blocks_format = 1 + BLOCKS_##format
     {"blocks Q4_0 1x1000x288", ONE(1, 1000, 288, BLOCKS(Q4_0), .pairs = true), 1, 0},
@@ -195,7 +187,7 @@ double op_activate(enum op_activation a, double x)
 struct data {
     struct matmul_shape s;
     size_t x_stride, y_stride;
-    uint16_t *x, *in, *kept;  /* in: what is multiplied, x or with a norm bf16(gain * x); kept: the normalised rows as found */
+    uint16_t *x, *in;         /* in: what is multiplied, x or with a norm bf16(gain * x) */
     float *gain;              /* the norm's weight */
     double *scale;            /* of a row: 1 or the norm's */
     void *w[GEMM_PARTS];      /* as the device has them */
@@ -274,8 +266,6 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
         if (i < parts) p.part[i].y = y + (size_t)i * each;
     }
     if (s->norm) p.norm = io->buffer(io->context, "norm", (size_t)s->k * 4, d->gain, true);
-    size_t kept = (size_t)s->rows * d->x_stride * 2;
-    if (s->norm_keep) p.kept = io->buffer(io->context, "kept", kept, d->kept, false), p.kept_stride = (int64_t)d->x_stride;
     matmul_plan_params(plan, &p);
     size_t groups = plan->work_bytes ? (size_t)((s->rows + plan->group - 1) / plan->group) : 0;
     void *zero = calloc(groups + 1, plan->counter_bytes + 1);
@@ -293,7 +283,6 @@ static int launch(const struct matmul_case *k, const struct op_io *io, struct da
     } else if (!io->run(io->context, &plan->plan, &p, sizeof p))
         return 1;
     io->read(io->context, d->got, y, each * (size_t)parts);
-    if (s->norm_keep) io->read(io->context, d->kept, p.kept, kept);
     return 0;
 }
 
@@ -320,8 +309,8 @@ static void normalise(struct data *d)
 {
     size_t rows = (size_t)d->s.rows, k = (size_t)d->s.k;
     uint32_t seed = 70;
-    d->gain = malloc(k * 4), d->scale = malloc(rows * sizeof *d->scale), d->in = malloc(rows * d->x_stride * 2), d->kept = malloc(rows * d->x_stride * 2);
-    memcpy(d->in, d->x, rows * d->x_stride * 2), memcpy(d->kept, d->x, rows * d->x_stride * 2);
+    d->gain = malloc(k * 4), d->scale = malloc(rows * sizeof *d->scale), d->in = malloc(rows * d->x_stride * 2);
+    memcpy(d->in, d->x, rows * d->x_stride * 2);
     for (size_t c = 0; c < k; c++) d->gain[c] = 1 - d->s.norm_offset + 0.3f * op_normal(&seed);
     for (size_t r = 0; r < rows; r++) {
         double squares = 0;
@@ -333,19 +322,6 @@ static void normalise(struct data *d)
         }
         if (d->s.norm) d->scale[r] = 1 / sqrt(squares / (double)k + (double)d->s.norm_eps);
     }
-}
-
-static int check_kept(const struct matmul_case *k, const struct data *d)
-{
-    int wrong = 0;
-    for (size_t r = 0; d->s.norm_keep && r < (size_t)d->s.rows; r++)
-        for (size_t c = 0; c < d->x_stride; c++) {
-            size_t i = r * d->x_stride + c;
-            double v = (double)bf16_to_f32(d->x[i]), gain = c < (size_t)d->s.k ? (double)(d->s.norm_offset + d->gain[c]) : 0;
-            if (c < (size_t)d->s.k) wrong += op_check_bf16(k->name, i, d->kept[i], v * gain * d->scale[r], 1e-6 * fabs(v));
-            else wrong += d->kept[i] != d->in[i]; /* between the rows: untouched */
-        }
-    return wrong;
 }
 
 static size_t bytes_of(const struct matmul_shape *s, int i)
@@ -381,10 +357,10 @@ static int run(const struct matmul_case *k, const struct op_io *io)
         for (int c = 0; c < d.s.n[i]; c++) d.bias[i][c] = i == 2 ? 0 : op_normal(&seed); /* part 2 has none */
     }
     int wrong = launch(k, io, &d, &plan);
-    if (!wrong) wrong = check(k, &d) + check_kept(k, &d);
+    if (!wrong) wrong = check(k, &d);
     io->reset(io->context);
     for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.value[i]), free(d.bias[i]);
-    free(d.x), free(d.old), free(d.got), free(d.in), free(d.kept), free(d.gain), free(d.scale);
+    free(d.x), free(d.old), free(d.got), free(d.in), free(d.gain), free(d.scale);
     return wrong;
 }
 

@@ -8,11 +8,9 @@
  *     part: f32 [N][8]: sums of squares
  *     full: [pieces], done
  *
- * KEEP: the first block of a group also writes the normalised rows to memory, for others that want them.
- *
  * Half a warp reads 128 of k of a row. Up to eight rows share the eight halves: one row has all of them, each with every eighth piece.
  *
- * Constants: N, EPS, OFFSET, KEEP 0/1. */
+ * Constants: N, EPS, OFFSET. */
 #ifndef ROSE_CUDA_GEMV_NORM_CUH
 #define ROSE_CUDA_GEMV_NORM_CUH
 
@@ -25,7 +23,6 @@
 #define NORM_HALVES (NORM_THREADS / 16)
 #define NORM_SETS (N / 8)                         /* of eight rows */
 #define NORM_AHEAD (NORM_SETS > 4 ? 1 : 8 / NORM_SETS) /* pieces whose loads are under way */
-#define NORM_BARRIER 2
 
 struct gemv_norm {
     unsigned char *x;
@@ -103,29 +100,8 @@ DEVICE float gemv_norm_scale(const struct gemm_params *p, const struct gemv_norm
     return rsqrt_approx(fma_f32(sum, 1.0f / (float)p->k, EPS));
 }
 
-/* The normalised rows, as norm_rows.cu makes them. */
-DEVICE void gemv_norm_keep(const struct gemm_params *p, const struct gemv_norm *n, uint32_t first_row, uint32_t t)
-{
-    for (uint32_t r = 0; r < n->rows; r++) {
-        const bf16 *x = (const bf16 *)p->x + (size_t)(first_row + r) * (size_t)p->x_stride;
-        bf16 *y = (bf16 *)p->kept + (size_t)(first_row + r) * (size_t)p->kept_stride;
-        const float scale = gemv_norm_scale(p, n, r);
-        for (uint32_t c = t * 8; c < p->k; c += NORM_THREADS * 8) {
-            const u32x4 in = ld16(x + c);
-            u32x4 out, gain[2];
-            gemv_norm_weights(p, c, gain);
-            UNROLL for (uint32_t i = 0; i < 4; i++)
-            {
-                const bf16x2 both = as_bf16x2(in.v[i]);
-                out.v[i] = f32_to_bf16x2(bf16x2_lo_f32(both) * scale * gemv_norm_gain(gain, 2 * i), bf16x2_hi_f32(both) * scale * gemv_norm_gain(gain, 2 * i + 1)).bits;
-            }
-            st16(y + c, out);
-        }
-    }
-}
-
 /* What the four warps do; t < NORM_THREADS. first: the piece that is wanted first. */
-DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *n, uint32_t first_row, uint32_t first, uint32_t t, bool keep)
+DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *n, uint32_t first_row, uint32_t first, uint32_t t)
 {
     const uint32_t half = t / 16, v = t % 16, row = half % n->share, stride = NORM_HALVES / n->share;
     const bf16 *x = (const bf16 *)p->x + (size_t)(first_row + row) * (size_t)p->x_stride + v * 8;
@@ -168,9 +144,6 @@ DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *
         if (v == 0 && row + 8 * r < n->rows) n->part[(row + 8 * r) * NORM_HALVES + half / n->share] = sum[r];
     }
     if (v == 0) mbarrier_arrive(n->done);
-    if (!KEEP || !keep) return;
-    barrier_sync(NORM_BARRIER, NORM_THREADS);
-    gemv_norm_keep(p, n, first_row, t);
 }
 
 #endif

@@ -19,7 +19,7 @@
  *
  * NORM: x is normalised on its way and stays in shared memory behind the stages, which then have no x (gemv_norm.cuh).
  *
- * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, CLUSTER, PARTS, NORM 0/1 (EPS, OFFSET, KEEP); those of gemm_epilogue.cuh. */
+ * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, CLUSTER, PARTS, NORM 0/1 (EPS, OFFSET); those of gemm_epilogue.cuh. */
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
@@ -310,7 +310,7 @@ KERNEL(gemv_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
     grid_dependency_launch();
     if (thread_x() >= CONSUMERS + 32) {
 #if NORM
-        gemv_norm_rows(&p.g, norm, group * N, (run.from + run.begin % run.len) * KB / 2, thread_x() - CONSUMERS - 32, block == 0);
+        gemv_norm_rows(&p.g, norm, group * N, (run.from + run.begin % run.len) * KB / 2, thread_x() - CONSUMERS - 32);
 #endif
     } else if (thread_x() >= CONSUMERS) {
         if (lane_id() == 0) gemv_produce(&p, stages, full, empty, run, group * N);

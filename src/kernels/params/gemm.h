@@ -21,8 +21,7 @@ struct gemm_params {
     void *work;       /* gemv_rows: f32 sums of the splits, see there */
     void *counters;   /* gemv_rows: u32 a tile, zero between launches */
     const void *norm; /* gemv_wgmma with NORM: the norm's weight, f32 [k], 16-byte aligned */
-    void *kept;       /* with KEEP: bf16 [rows, k], the normalised rows */
-    int64_t x_stride, kept_stride; /* elements */
+    int64_t x_stride; /* elements */
     uint32_t rows, k;
     uint32_t tiles, splits; /* tiles of columns of all parts; pieces of k */
     /* gemv_rows: blocks and rows of x of a group of rows, steps of 64 of k in a split */
