@@ -1,6 +1,9 @@
-/* Products with FP8 weights on a GPU, as a forward records them: few rows by weights alone, many with the quantiser before them.
+/* Products with FP8 weights and with weights in block formats on a GPU, as a forward records them: few rows by weights alone, many with the
+ * quantiser, or the decoder, before them.
  *
- *     gpu_fp8 [--driver LIBRARY] [--rows N,N,...] [--only PART]
+ *     gpu_fp8 [--driver LIBRARY] [--rows N,N,...] [--only PART] [--tile N,N,...] [--alone 1] [--kernels DIR]
+ *
+ * --alone 1: activations are quantised once, before the products. --kernels: a folder like src/ whose kernels replace those in the program.
  *
  * A program of NODES products over weights that rotate through more than L2 holds, replayed as a graph. Columns: us a product; TB/s of codes,
  * scales, x and y, and % of 4.58; TFLOP/s; what the plans predict; and of 32 results the largest difference from float64, in parts of the sum's size
@@ -15,6 +18,7 @@
 #include "device/cuda.h"
 #include "jit/jit.h"
 #include "kernels/params/gemm_fp8.h"
+#include "ops/matmul_cuda.h"
 #include "ops/matmul_fp8.h"
 #include "ops/weight_view.h"
 
@@ -26,22 +30,30 @@ static const struct shape {
     int scales;
     bool gated;
     int32_t rows; /* 0: the list's */
+    enum dtype blocks; /* not F32: of this type instead, random bytes, and no result is looked at (tests/simt does) */
 } shapes[] = {
-    {"28672x4096 blocks", 28672, 4096, FP8_BLOCKS, false, 0},
-    {"28672x4096 channels", 28672, 4096, FP8_CHANNELS, false, 0},
-    {"4096x14336 blocks", 4096, 14336, FP8_BLOCKS, false, 0},
-    {"4096x4096 channels", 4096, 4096, FP8_CHANNELS, false, 0},
-    {"2x14336x4096 SwiGLU blocks", 14336, 4096, FP8_BLOCKS, true, 0},
-    {"7168x16384 blocks", 7168, 16384, FP8_BLOCKS, false, 4096}, /* the issue's */
-    {"7168x16384 channels", 7168, 16384, FP8_CHANNELS, false, 4096},
+    {"28672x4096 blocks", 28672, 4096, FP8_BLOCKS, false, 0, DTYPE_F32},
+    {"28672x4096 channels", 28672, 4096, FP8_CHANNELS, false, 0, DTYPE_F32},
+    {"4096x14336 blocks", 4096, 14336, FP8_BLOCKS, false, 0, DTYPE_F32},
+    {"4096x4096 channels", 4096, 4096, FP8_CHANNELS, false, 0, DTYPE_F32},
+    {"2x14336x4096 SwiGLU blocks", 14336, 4096, FP8_BLOCKS, true, 0, DTYPE_F32},
+    {"7168x16384 blocks", 7168, 16384, FP8_BLOCKS, false, 4096, DTYPE_F32}, /* the issue's */
+    {"7168x16384 channels", 7168, 16384, FP8_CHANNELS, false, 4096, DTYPE_F32},
+    {"14336x4096 bf16", 14336, 4096, 0, false, 0, DTYPE_BF16},
+#define FORMAT(name, type) \
+    {"14336x4096 " name, 14336, 4096, 0, false, 0, type}, {"4096x14336 " name, 4096, 14336, 0, false, 0, type}, {"4096x4096 " name, 4096, 4096, 0, false, 0, type}
+    FORMAT("q4_k", DTYPE_Q4_K), FORMAT("q6_k", DTYPE_Q6_K), FORMAT("q4_0", DTYPE_Q4_0), FORMAT("q8_0", DTYPE_Q8_0), FORMAT("q5_k", DTYPE_Q5_K),
+    FORMAT("q4_1", DTYPE_Q4_1), FORMAT("mxfp4", DTYPE_MXFP4),
 };
-static const struct shape tiny[] = {{"tiny 200x256 blocks", 200, 256, FP8_BLOCKS, false, 0}, {"tiny 136x256 SwiGLU channels", 136, 256, FP8_CHANNELS, true, 0}};
+static const struct shape tiny[] = {{"tiny 200x256 blocks", 200, 256, FP8_BLOCKS, false, 0, DTYPE_F32}, {"tiny 136x256 SwiGLU channels", 136, 256, FP8_CHANNELS, true, 0, DTYPE_F32}, {"tiny 200x512 q4_k", 200, 512, 0, false, 0, DTYPE_Q4_K}};
 
 struct bench {
     struct device *device;
     struct rose_error err;
     const struct shape *s;
     int32_t rows;
+    int tile; /* 0: the plan's */
+    bool alone;
     int nodes, sets;         /* products a program, different weights */
     uint8_t *codes;          /* the host's copy of one set: [parts][n][k] */
     float *scales;           /* [parts][count] */
@@ -67,6 +79,22 @@ static void take(struct bench *b, int which, size_t bytes)
     b->memory[which].bytes = bytes;
     b->memory[which].p = device_alloc(b->device, bytes, DEVICE_MEMORY_LOCAL, &b->err);
     if (!b->memory[which].p) check(ROSE_NO_MEMORY, &b->err);
+}
+
+/* Random bytes in every set. */
+static void make_blocks(struct bench *b)
+{
+    const struct shape *s = b->s;
+    struct tensor t = {.dtype = s->blocks, .ndim = 2, .shape = {s->n, s->k}};
+    size_t bytes = matmul_cuda_weight_bytes(&t, false), each = size_round_up(bytes, 256);
+    b->sets = (int)ROSE_MIN((size_t)b->nodes, (size_t)200e6 / each + 1);
+    take(b, 0, each * (size_t)b->sets);
+    b->codes = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++) b->codes[i] = (uint8_t)(noise() & 0xbf); /* no f16 that is none */
+    for (int i = 0; i < b->sets; i++) {
+        check(matmul_cuda_weight(&t, false, b->memory[0].p + each * (size_t)i, &b->weights[i][0], &b->err), &b->err);
+        check(device_copy(b->device, b->memory[0].p + each * (size_t)i, b->codes, bytes, &b->err), &b->err);
+    }
 }
 
 /* Random codes and scales, the same in every set. */
@@ -112,13 +140,19 @@ static struct program *record(struct bench *b, double *predicted)
     p->expect = (struct extents){.n = {1, b->rows, b->rows, b->rows}};
     program_buffer_id x = program_external(p, "x", b->memory[1].p, b->memory[1].bytes), y = program_external(p, "y", b->memory[2].p, b->memory[2].bytes);
     for (int i = 0; i < b->nodes; i++) {
-        struct op_matmul op = {.name = "product", .parts_count = 1 + b->s->gated, .gated = b->s->gated, .activation = b->s->gated ? OP_ACT_SILU : OP_ACT_NONE};
+        struct op_matmul op = {.name = "product", .parts_count = 1 + b->s->gated, .gated = b->s->gated, .activation = b->s->gated ? OP_ACT_SILU : OP_ACT_NONE, .tile = b->tile};
         op.x = (struct op_value){x, DTYPE_BF16, EXTENT_ROWS, b->s->k, b->s->k, 0};
         for (int part = 0; part <= b->s->gated; part++) op.parts[part].weight = &b->weights[i % b->sets][part];
         op.parts[0].y = (struct op_value){y, DTYPE_BF16, EXTENT_ROWS, b->s->n, b->s->n, 0};
         check(op_matmul(p, &op, &b->err), &b->err);
     }
     *predicted = 0;
+    if (b->alone) {
+        int kept = 0, seen = 0;
+        for (int i = 0; i < p->count; i++)
+            if (strcmp(p->entries[i].launch.name, "quantise") || seen++ == 0) p->entries[kept++] = p->entries[i];
+        p->count = kept;
+    }
     for (int i = 0; i < p->count; i++)
         if (p->entries[i].launch.plan) *predicted += ((const struct planned *)p->entries[i].launch.plan)->plan.predicted_us / b->nodes;
     check(program_finish(p, NULL, 0, &b->err), &b->err);
@@ -167,12 +201,13 @@ static double error_of(struct bench *b)
     return worst;
 }
 
-static void measure(struct device *device, const struct shape *s, int32_t rows, int nodes, int replays)
+static void measure(struct device *device, const struct shape *s, int32_t rows, int tile, bool alone, int nodes, int replays)
 {
-    struct bench b = {.device = device, .s = s, .rows = rows, .nodes = nodes};
+    struct bench b = {.device = device, .s = s, .rows = rows, .tile = tile, .alone = alone, .nodes = nodes};
     double predicted, best = 1e30, n = (double)s->n * (1 + s->gated);
     struct extents e = {.n = {1, rows, rows, rows}};
-    make_weights(&b);
+    if (s->blocks == DTYPE_F32) make_weights(&b);
+    else make_blocks(&b);
     make_x(&b);
     struct program *p = record(&b, &predicted);
     check(device_prepare(device, p, &e, &b.err), &b.err);
@@ -184,42 +219,53 @@ static void measure(struct device *device, const struct shape *s, int32_t rows, 
         if (round && us < best) best = us;
     }
     double bytes = b.weights[0][0].bytes_read * (1 + s->gated) + (double)rows * (2.0 * s->k + 2.0 * s->n);
-    printf("%-28s %5d rows %9.1f us  %5.2f TB/s %5.1f %%  %7.1f TFLOP/s  predicted %8.1f us  error %.1e\n", s->name, rows, best, bytes / best * 1e-6, bytes / best * 1e-6 / 4.58 * 100,
-           2 * n * s->k * rows / best * 1e-6, predicted, error_of(&b));
+    printf("%-28s %5d rows tile %2d %9.1f us  %5.2f TB/s %5.1f %%  %7.1f TFLOP/s  predicted %8.1f us  error %.1e\n", s->name, rows, tile, best, bytes / best * 1e-6, bytes / best * 1e-6 / 4.58 * 100,
+           2 * n * s->k * rows / best * 1e-6, predicted, s->blocks == DTYPE_F32 ? error_of(&b) : NAN);
     fflush(stdout);
     program_close(p);
     for (int i = 0; i < 3; i++) device_free(device, b.memory[i].p, b.memory[i].bytes, DEVICE_MEMORY_LOCAL);
     free(b.codes), free(b.scales), free(b.x);
 }
 
+/* The next of a list; 0 for what is no number. */
+static int next_number(const char **at)
+{
+    char *end;
+    long n = strtol(*at, &end, 10);
+    *at = end + (*end && end == *at); /* past what is none */
+    if (**at == ',') (*at)++;
+    return (int)n;
+}
+
 int main(int argc, char **argv)
 {
-    const char *driver = NULL, *only = NULL, *rows = NULL;
+    const char *driver = NULL, *only = NULL, *rows = NULL, *tiles = "0", *kernels = NULL;
+    bool alone = false;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--driver")) driver = argv[i + 1];
         if (!strcmp(argv[i], "--only")) only = argv[i + 1];
         if (!strcmp(argv[i], "--rows")) rows = argv[i + 1];
+        if (!strcmp(argv[i], "--tile")) tiles = argv[i + 1];
+        if (!strcmp(argv[i], "--alone")) alone = atoi(argv[i + 1]) != 0;
+        if (!strcmp(argv[i], "--kernels")) kernels = argv[i + 1];
     }
     struct device *device;
     struct jit *jit;
     struct rose_error err = {0};
     if (!rows) rows = driver ? "3,70" : "1,4,8,16,32,64,128,1024,4096";
     check(device_open(&(struct device_options){.kind = DEVICE_CUDA, .driver = driver}, &device, &err), &err);
-    check(jit_open(&(struct jit_options){.nvrtc_path = driver}, &jit, &err), &err);
+    check(jit_open(&(struct jit_options){.nvrtc_path = driver, .override_dir = kernels}, &jit, &err), &err);
     device->jit = jit;
     device->keeps_plans = true;
     const struct shape *list = driver ? tiny : shapes;
     int count = driver ? (int)ROSE_COUNT(tiny) : (int)ROSE_COUNT(shapes);
     for (int i = 0; i < count; i++) {
         if (only && !strstr(list[i].name, only)) continue;
-        if (list[i].rows) {
-            measure(device, &list[i], list[i].rows, 4, 5);
-            continue;
-        }
-        for (const char *r = rows; *r;) {
-            int32_t m = (int32_t)strtol(r, (char **)&r, 10);
-            if (*r == ',') r++;
-            if (m > 0) measure(device, &list[i], m, driver ? 2 : m > 256 ? 8 : MOST_NODES, driver ? 1 : 10);
+        char own[16];
+        snprintf(own, sizeof own, "%d", list[i].rows);
+        for (const char *r = list[i].rows ? own : rows; *r;) {
+            int32_t m = next_number(&r);
+            for (const char *t = tiles; m > 0 && *t;) measure(device, &list[i], m, next_number(&t), alone, driver ? 2 : list[i].rows ? 4 : m > 256 ? 8 : MOST_NODES, driver ? 1 : list[i].rows ? 5 : 10);
         }
     }
     jit_close(jit);

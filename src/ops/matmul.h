@@ -54,7 +54,7 @@ struct op_matmul {
     /* NULL: none. Else x is what this norm makes, which nobody else reads: its y is x, and it is recorded here, as a launch or inside the
      * product. */
     const struct op_norm *norm;
-    int tile; /* FP8 weights on CUDA, a measured choice (matmul_fp8.h); 0: the plan's own */
+    int tile; /* FP8 weights and blocks on CUDA, a measured choice (matmul_fp8.h, matmul_plan.h); 0: the plan's own */
 };
 enum rose_status op_matmul(struct program *program, const struct op_matmul *op, struct rose_error *err);
 

@@ -101,6 +101,71 @@ static bool choose(const struct matmul_shape *s, const struct device_info *d, st
     return found;
 }
 
+/* ---- few rows through a ring ---- */
+
+enum { RING_ROWS = 64, TILE_RING = 41 };
+
+/* Codes and x are read once; from there kernels differ. */
+static void finish(const struct matmul_shape *s, const struct device_info *d, int format, struct plan *out)
+{
+    double weights = 0, results = 0;
+    for (int i = 0; i < s->parts; i++) weights += (double)s->n[i] * s->k, results += s->gated && i ? 0 : s->n[i];
+    out->ops = 2 * weights * (double)s->rows;
+    out->bytes = weights * BLOCKS_UNIT_BYTES(format) / (BLOCKS_TILE * BLOCKS_UNIT) + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
+    plan_stream(out, d, 0.5);
+}
+
+/* As kernels/cuda/matmul_blocks_ring.cu divides it: beside a block of the next launch where three stages fit, else as much as there is. */
+static int ring_stages(const struct device_info *d, int warps, int64_t stage)
+{
+    int64_t most = d->shared_per_block ? (int64_t)d->shared_per_block : 227 << 10, fixed = warps * 1024 + 16;
+    int beside = (int)((matmul_plan_shared(d) - fixed) / (stage + 16));
+    return beside >= 3 ? beside : (int)ROSE_MIN((most - fixed) / (stage + 16), 4);
+}
+
+/* Fitted to an H200: ns an SM takes for a chunk of 16 rows, with 8 and with 64 columns of x; between them by columns. */
+static double ring_us(const struct matmul_shape *s, const struct device_info *d, int n)
+{
+    static const int few[BLOCKS_FORMATS] = {135, 150, 155, 135, 145, 185, 170}, many[BLOCKS_FORMATS] = {370, 500, 355, 350, 505, 590, 430};
+    int format = s->blocks_format - 1;
+    double chunks = (double)matmul_plan_tiles(s, BLOCKS_TILE) * (1 + s->gated) * (double)ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
+    double one = few[format] + (many[format] - few[format]) * (n - 8) / 56.0, bytes = BLOCKS_CHUNK_BYTES(format) / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.9e-9) * d->units;
+    return 4.5 + ROSE_MAX(one, bytes) * 1e-3 * chunks / d->units * (double)ceil_div(s->rows, n);
+}
+
+static bool by_ring(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    int format = s->blocks_format - 1, n = 8;
+    struct plan *out = &m->plan;
+    while (n < s->rows && n < RING_ROWS) n *= 2;
+    int warps = n > 32 ? 8 : 12; /* with the producer 168 and 128 registers a thread */
+    if (s->tile == TILE_RING || s->tile == TILE_RING + 1) warps = s->tile == TILE_RING ? 8 : 12;
+    int64_t stage = ceil_div(n * 512 + warps * BLOCKS_CHUNK_BYTES(format), 1024) * 1024, chunks = ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
+    int stages = ring_stages(d, warps, stage);
+    if (stages < 2) return false;
+    m->columns = 16 * warps / (1 + s->gated);
+    m->tiles = matmul_plan_tiles(s, m->columns);
+    m->splits = 1;
+    m->group = n;
+    m->box = 64, m->box_x = n, m->x_alone = true;
+    int64_t blocks = ROSE_MIN(d->units, m->tiles * chunks);
+    *out = (struct plan){.kernel = "matmul_blocks_ring", .rows = s->rows, .tiles = true, .per = n, .times = (int32_t)blocks};
+    plan_int(out, "FORMAT", format);
+    plan_int(out, "N", n);
+    plan_int(out, "WARPS", warps);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    plan_int(out, "K_TAIL", s->k % (BLOCKS_UNIT * BLOCKS_CHUNK) != 0);
+    matmul_plan_epilogue(s, out);
+    out->block = (uint32_t)(32 * warps + 32);
+    out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + 16) + warps * 1024 + 16));
+    m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(32 * warps) * 4;
+    m->counter_bytes = (size_t)m->tiles * 4;
+    finish(s, d, format, out);
+    out->predicted_us = ring_us(s, d, n);
+    return true;
+}
+
 enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m, struct rose_error *err)
 {
     int format = s->blocks_format - 1;
@@ -108,6 +173,10 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
     if (format < 0 || format >= BLOCKS_FORMATS) return status_set(err, ROSE_INTERNAL, "a product with weights in an unknown block format");
     if (s->k % (BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT))
         return status_set(err, ROSE_INVALID, "a product over %d elements of %s; its blocks have %d", s->k, names[format], BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT);
+    bool free = !s->warps && !s->depth && !s->splits && s->tile != TILE_RING + 2;
+    /* One row of a long k of the smallest blocks is faster without (4096x14336, Q4_0: 16.8 and 18.4 us; MXFP4: 15.6). */
+    bool other = !s->tile && s->rows <= 4 && s->k >= 8192 && (format == BLOCKS_Q4_0 || format == BLOCKS_MXFP4);
+    if (plan_arch(d) == 900 && s->tma && !s->deterministic && free && !other && by_ring(s, d, m)) return ROSE_OK;
     if (s->deterministic) { /* sums in the order that one row has */
         struct matmul_shape one = *s;
         struct choice first = c;
@@ -141,12 +210,8 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
         m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512 * (size_t)(1 + s->gated);
         m->counter_bytes = (size_t)m->tiles * 4;
     }
-    double weights = 0, results = 0;
-    for (int i = 0; i < s->parts; i++) weights += (double)s->n[i] * s->k, results += s->gated && i ? 0 : s->n[i];
-    out->ops = 2 * weights * (double)s->rows;
-    out->bytes = weights * BLOCKS_UNIT_BYTES(format) / (BLOCKS_TILE * BLOCKS_UNIT) + (double)s->rows * (2.0 * s->k + results * (s->out_f32 ? 4 : 2) * (1 + s->accumulate));
-    plan_stream(out, d, 0.5);
-    out->predicted_us = c.us;
+    finish(s, d, format, out);
+    out->predicted_us = 2 * c.us; /* an H200 takes twice what the slowest resource alone would */
     return ROSE_OK;
 }
 

@@ -204,7 +204,7 @@ static enum rose_status record(struct program *program, const struct op_matmul *
         .norm = op->norm ? op->norm->weight : NULL, .x_stride = x->stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
     struct program_launch l = {.name = op->name, .layer = op->layer};
     s.rows16 = true, s.tma = true;
-    if (parts[0].weight->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) s.blocks_format = 1 + matmul_blocks_format(parts[0].weight->dtype);
+    if (parts[0].weight->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) s.blocks_format = 1 + matmul_blocks_format(parts[0].weight->dtype), s.tile = op->tile;
     if (op->gated) s.tma = in_panel(parts[0].weight) == in_panel(parts[1].weight) && (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
     for (int i = 0; i < count; i++) {
         const struct op_value *y = &parts[i].y;
@@ -224,7 +224,7 @@ static enum rose_status record(struct program *program, const struct op_matmul *
     l.params = m.box ? (const void *)&t : &p, l.params_bytes = m.box ? sizeof t : sizeof p;
     if (m.box) {
         l.ready = tma_ready;
-        int maps = m.interleaved ? 1 : count;
+        int maps = m.x_alone ? 0 : m.interleaved ? 1 : count;
         if (panel) t.panels = maps;
         for (int i = 0; i < maps && !panel && !program->draft; i++)
             ROSE_TRY(tensor_map(program->device, &m, &p, i, 0, &t.p.w[i], err));
@@ -428,10 +428,10 @@ static enum rose_status by_panels(struct program *program, const struct op_matmu
 static bool few_rows(const struct program *program, const struct op_matmul *op, int begin, int count)
 {
     const struct device_info *d = &program->device->info;
-    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = count, .gated = op->gated, .act = op->activation};
+    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = count, .gated = op->gated, .act = op->activation, .tma = true};
     struct matmul_plan m;
     enum { FEW = 16 };
-    if (op->deterministic || s.rows <= FEW) return true;
+    if (op->deterministic || s.rows <= FEW || op->tile) return true;
     double weights = 0, bandwidth = d->bandwidth > 0 ? d->bandwidth : 1e12;
     s.blocks_format = 1 + matmul_blocks_format(op->parts[begin].weight->dtype);
     for (int i = 0; i < count; i++) s.n[i] = op->parts[begin + i].weight->n, weights += (double)s.n[i] * s.k;

@@ -15,7 +15,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- plan ---- */
 
-enum { STEP = 128, RASTER = 8, FEW_ROWS = 16, FEW_X_BYTES = 256, MANY_ROWS = 65, TILE_WGMMA = 11 };
+enum { STEP = 128, RASTER = 8, FEW_ROWS = 16, FEW_X_BYTES = 256, MANY_ROWS = 65, TILE_WGMMA = 11, TILE_RING = 31 };
 
 /* Rows x weight rows (matmul_plan_tile), warps along each, steps in flight: of bf16 rows of x, of e4m3 rows. */
 static const struct tile {
@@ -71,27 +71,114 @@ static void in_tiles(const struct matmul_fp8_shape *f, const struct device_info 
     if (out->ops / peak * 1e6 > out->predicted_us) out->predicted_us = out->ops / peak * 1e6;
 }
 
+/* Rows a tile / 128, sets of sums, whether consumers take turns, stages, blocks a cluster. */
+static const struct variant {
+    int waves, sets, order, stages, cluster;
+} variants[] = {{1, 2, 0, 6, 1}, {2, 1, 1, 4, 1}, {2, 1, 0, 4, 1}, {1, 2, 0, 6, 2}, {2, 1, 0, 4, 2}, {2, 1, 1, 4, 2}};
+
+/* Few rows by tiles of 128: a block streams the weights of its tiles, 38 bytes a ns (H200). */
+static double wgmma_alone_us(const struct matmul_fp8_shape *f, const struct device_info *d)
+{
+    int64_t tiles = matmul_plan_tiles(&f->s, FP8_BLOCK / (1 + f->s.gated));
+    return 2.5 + (double)ceil_div(tiles, d->units) * FP8_BLOCK * f->s.k / 38e3;
+}
+
+/* Measured (H200, docs/facts.md): tiles of 256 rows take 1.8 times as long as those of 128; pairs of blocks that share weights pay where many rows
+ * give all of them pairs. */
+static int choose_variant(const struct matmul_fp8_shape *f, const struct device_info *d)
+{
+    enum { PAIRS_FROM = 2048 };
+    const struct matmul_shape *s = &f->s;
+    int64_t tiles = matmul_plan_tiles(s, FP8_BLOCK / (1 + s->gated));
+    if (s->rows >= PAIRS_FROM) return f->scales == FP8_BLOCKS ? 5 : 3;
+    if (s->gated && s->bias) return 0; /* 256 rows would spill a few registers */
+    double one = (double)ceil_div(ceil_div(s->rows, 128) * tiles, d->units), two = 1.8 * (double)ceil_div(ceil_div(s->rows, 256) * tiles, d->units);
+    return two < one ? 2 : 0;
+}
+
 static void by_wgmma(const struct matmul_fp8_shape *f, const struct device_info *d, struct matmul_fp8_plan *p)
 {
-    enum { BN = 128, STAGES = 6 };
+    enum { BN = 128 };
     const struct matmul_shape *s = &f->s;
     struct matmul_plan *m = &p->m;
     struct plan *out = &m->plan;
+    int which = s->tile > TILE_WGMMA && s->tile < TILE_WGMMA + 1 + (int)ROSE_COUNT(variants) ? s->tile - TILE_WGMMA - 1 : choose_variant(f, d);
+    const struct variant *v = &variants[which];
+    int rows = 128 * v->waves;
     m->columns = BN / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
     m->box = BN / 2, m->box_x = 128;
-    *out = (struct plan){.kernel = "gemm_fp8_wgmma", .rows = s->rows, .tiles = true, .per = INT32_MAX, .times = (int32_t)ROSE_MIN(ceil_div(s->rows, 128) * m->tiles, d->units)};
+    int64_t clusters = ROSE_MIN(ceil_div(s->rows, rows * v->cluster) * m->tiles, d->units / v->cluster);
+    *out = (struct plan){.kernel = "gemm_fp8_wgmma", .rows = s->rows, .tiles = true, .per = INT32_MAX, .times = (int32_t)clusters * v->cluster};
     plan_int(out, "BN", BN);
-    plan_int(out, "STAGES", STAGES);
-    plan_int(out, "CLUSTER", 1);
-    plan_int(out, "RASTER", 2 * RASTER);
+    plan_int(out, "STAGES", v->stages);
+    plan_int(out, "CLUSTER", v->cluster);
+    plan_int(out, "RASTER", 2 * RASTER / v->waves / v->cluster);
+    plan_int(out, "WAVES", v->waves);
+    plan_int(out, "SETS", v->sets);
+    plan_int(out, "ORDER", v->order);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     matmul_plan_epilogue(s, out);
     out->block = 384;
-    out->shared_bytes = (128 + BN) * STEP * STAGES + 16 * STAGES;
+    out->cluster = (uint32_t)(v->cluster > 1 ? v->cluster : 0);
+    out->shared_bytes = (uint32_t)(((rows + BN) * STEP + 4 * rows + 16) * v->stages + (s->out_f32 ? 0 : 128 * 64 * 2)); /* results of bf16 on their way out */
     finish(f, d, out, true, 2.0);
-    double us = out->ops / (d->units * 10.0e12) * 1e6; /* 1,320 TFLOP/s of an H200: predicted (docs/facts.md) */
+    /* An H200: 1,235 and 1,309 TFLOP/s with long k, a tile's end about 14 steps of 128; few tiles: an SM streams 38 bytes a ns of weights. */
+    double us = out->ops / (d->units * (f->scales == FP8_BLOCKS ? 9.4e12 : 9.9e12)) * 1e6 * (1 + 6.0 * STEP / s->k), alone = wgmma_alone_us(f, d);
+    if (s->rows <= 256 && alone > us) us = alone;
+    if (us > out->predicted_us) out->predicted_us = us;
+}
+
+/* Rows of x as columns of wgmma or mma.sync: few kernels serve all numbers. */
+static int ring_columns(int64_t rows)
+{
+    int n = 8;
+    while (n < rows && n < MANY_ROWS - 1) n *= 2;
+    return n;
+}
+
+/* Fitted to an H200: a unit of 128 weight rows and 128 of k. */
+static double ring_us(const struct matmul_fp8_shape *f, const struct device_info *d, bool a8)
+{
+    int64_t units = matmul_plan_tiles(&f->s, 128 / (1 + f->s.gated)) * ceil_div(f->s.k, STEP);
+    int n = ring_columns(f->s.rows);
+    double one = a8 ? n <= 16 ? 0.85 : n <= 32 ? 1.07 : 1.43 : n <= 8 ? 1.05 : n <= 16 ? 1.17 : n <= 32 ? 1.33 : 1.9;
+    return 4 + (double)units / d->units * one * (double)ceil_div(f->s.rows, n);
+}
+
+static bool ring_fits(const struct matmul_fp8_shape *f, const struct device_info *d)
+{
+    return plan_arch(d) == 900 && f->s.tma && f->ring && !f->s.deterministic && (!f->s.gated || f->s.n[0] % 8 == 0);
+}
+
+static void by_ring(const struct matmul_fp8_shape *f, const struct device_info *d, struct matmul_fp8_plan *p)
+{
+    const struct matmul_shape *s = &f->s;
+    struct matmul_plan *m = &p->m;
+    struct plan *out = &m->plan;
+    int n = ring_columns(s->rows), mg = s->tile >= TILE_RING && (s->tile - TILE_RING) % 2 == 0 ? 1 : 2, kb = 3 - mg, rows = 64 * mg;
+    int stage = kb * (rows * STEP + n * STEP * (p->a8 ? 1 : 2)) + (p->a8 && f->scales == FP8_BLOCKS ? 1024 : 0), stages = (int)(matmul_plan_shared(d) - 512) / stage;
+    m->columns = rows / (1 + s->gated);
+    m->tiles = matmul_plan_tiles(s, m->columns);
+    m->splits = 1;
+    m->group = n;
+    m->box = rows, m->box_x = n, m->interleaved = s->gated;
+    int64_t blocks = ROSE_MIN(d->units, ceil_div(m->tiles * ceil_div(s->k, STEP * kb), 2));
+    *out = (struct plan){.kernel = "gemv_fp8_ring", .rows = s->rows, .tiles = true, .per = n, .times = (int32_t)blocks};
+    plan_int(out, "N", n);
+    plan_int(out, "MG", mg);
+    plan_int(out, "KB", kb);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    plan_int(out, "A8", p->a8);
+    matmul_plan_epilogue(s, out);
+    out->block = (uint32_t)(128 * mg + 32);
+    out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + 16) + 16));
+    m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(128 * mg) * 4;
+    m->counter_bytes = (size_t)m->tiles * 4;
+    finish(f, d, out, p->a8, 0.5);
+    double us = ring_us(f, d, p->a8);
     if (us > out->predicted_us) out->predicted_us = us;
 }
 
@@ -109,20 +196,29 @@ enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *f, const struct 
     int arch = plan_arch(d);
     *out = (struct matmul_fp8_plan){0};
     ROSE_TRY(check_shape(s, err));
-    bool many = s->rows >= MANY_ROWS || f->quantised;
-    out->a8 = many && f->can_quantise && !s->deterministic && arch >= 890;
+    bool many = s->rows >= MANY_ROWS || f->quantised, hopper = ring_fits(f, d), can = f->can_quantise && !s->deterministic && arch >= 890;
+    out->a8 = can && (many || (hopper && (s->tile ? s->tile >= TILE_RING + 2 : s->rows > FEW_ROWS)));
+    bool fits = out->a8 && arch == 900 && s->rows16 && s->tma;
+    for (int i = 0; i < s->parts; i++) fits = fits && s->n[i] % 8 == 0;
+    bool ring = s->tile ? hopper && s->tile >= TILE_RING : hopper && s->rows < MANY_ROWS && (out->a8 ? !fits || ring_us(f, d, true) < wgmma_alone_us(f, d) : s->rows <= FEW_ROWS);
     if (s->rows <= FEW_ROWS && !s->deterministic && !s->tile && !out->a8) {
         struct matmul_shape units = *s;
         units.k = s->k / 2;
-        if (matmul_plan_few(&units, d, "gemv_fp8", FEW_X_BYTES, &out->m)) {
+        /* Up to 8 rows of an unsplit k registers are ahead of the ring: 28672x4096 50 and 61 us, 4096x14336 36 to 56 and 33. */
+        bool few = matmul_plan_few(&units, d, "gemv_fp8", FEW_X_BYTES, &out->m);
+        if (few && (!ring || (s->rows <= 8 && out->m.splits == 1))) {
             finish(f, d, &out->m.plan, false, 1.0);
+            double us = 3 + out->m.plan.bytes / (d->bandwidth > 0 ? d->bandwidth * 0.55 : 1e12) * 1e6; /* of memory's rate (H200) */
+            if (us > out->m.plan.predicted_us) out->m.plan.predicted_us = us;
             return ROSE_OK;
         }
         out->m = (struct matmul_plan){0};
     }
-    bool fits = out->a8 && arch == 900 && s->rows16 && s->tma;
-    for (int i = 0; i < s->parts; i++) fits = fits && s->n[i] % 8 == 0;
-    if (fits && (!s->tile || s->tile == TILE_WGMMA)) by_wgmma(f, d, out);
+    if (ring) {
+        by_ring(f, d, out);
+        return ROSE_OK;
+    }
+    if (fits && (!s->tile || s->tile >= TILE_WGMMA)) by_wgmma(f, d, out);
     else in_tiles(f, d, out);
     return ROSE_OK;
 }
@@ -130,7 +226,7 @@ enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *f, const struct 
 const void *matmul_fp8_box(const struct matmul_fp8_plan *plan, const struct gemm_params *params, int part, int64_t rows, struct layout_tma *out)
 {
     struct gemm_params units = *params;
-    units.k /= 2, units.x_stride /= 2;
+    if (part >= 0 || plan->a8) units.k /= 2, units.x_stride /= 2;
     return matmul_plan_box(&plan->m, &units, part, rows, out);
 }
 
@@ -259,10 +355,12 @@ static struct matmul_fp8_shape shape_of(const struct program *program, const str
                                        .pairs = true,
                                        .rows16 = true,
                                        .tma = true,
-                                       .deterministic = op->deterministic},
+                                       .deterministic = op->deterministic,
+                                       .tile = op->tile},
                                  .scales = parts[0].weight->scales_kind};
     int vec = plan_vector(&program->device->info, (int64_t)op->x.cols * 2) / 2; /* what act_rows takes at once */
     f.can_quantise = vec && op->x.stride % vec == 0 && op->x.offset % vec == 0 && (f.scales == FP8_CHANNELS ? op->x.cols <= 8 * 1024 * vec : op->x.cols % FP8_BLOCK == 0);
+    f.ring = value_aligned16(&op->x) && (!op->gated || (const char *)parts[1].weight->data > (const char *)parts[0].weight->data);
     for (int i = 0; i < count; i++) {
         const struct op_value *y = &parts[i].y;
         f.s.n[i] = parts[i].weight->n;

@@ -5,13 +5,16 @@
 #include "kernels/params/gemm_fp8.h"
 #include "ops/matmul_plan.h"
 
-/* Which kernel: few rows read weights once (gemv_fp8) or in tiles, activations stay bf16; many rows quantise them and multiply codes,
- * where there are instructions for it and the caller does not ask for determinism. */
+/* Which kernel: few rows read weights once (gemv_fp8_ring, gemv_fp8) or in tiles, activations stay bf16; many rows, and on Hopper more than 16,
+ * quantise them and multiply codes, where there are instructions for it and the caller does not ask for determinism. */
 struct matmul_fp8_shape {
-    struct matmul_shape s; /* tma: x and weights; its tile: 0, or 1 + index into gemm_fp8's tiles, 11: gemm_fp8_wgmma */
+    /* tma: x as e4m3 and weights. tile: 0, or 1 + index into gemm_fp8's tiles, 11: gemm_fp8_wgmma, 12 + index into its variants, 31:
+     * gemv_fp8_ring (odd: 64, even: 128 weight rows; from 33 on x is e4m3). */
+    struct matmul_shape s;
     int scales;            /* FP8_CHANNELS, FP8_BLOCKS */
     bool can_quantise;     /* x may become e4m3 (FP8_BLOCKS: k is whole blocks) */
     bool quantised;        /* measured choice: as if there were many rows */
+    bool ring;             /* x's rows are 16-byte aligned, of a gated pair the up matrix lies behind the gate */
 };
 
 struct matmul_fp8_plan {
@@ -20,7 +23,7 @@ struct matmul_fp8_plan {
 };
 
 enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *shape, const struct device_info *device, struct matmul_fp8_plan *out, struct rose_error *err);
-/* As matmul_plan_box, of codes in units of two bytes. x_stride in codes. */
+/* As matmul_plan_box, of codes in units of two bytes. x_stride in elements of x. */
 const void *matmul_fp8_box(const struct matmul_fp8_plan *plan, const struct gemm_params *params, int part, int64_t rows, struct layout_tma *out);
 
 /* Bytes on the device, codes [n, k] and behind them the scales; 0: the kernels do not read this shape, or its scales are of other blocks. */

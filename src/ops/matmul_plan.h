@@ -24,7 +24,8 @@ struct matmul_shape {
     float norm_eps, norm_offset;
     int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: bf16 */
     /* Measured choices; 0: the plan's own. */
-    int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's */
+    int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's; 41, 42: matmul_blocks_ring of 8, 12 warps, 43:
+               * matmul_blocks_few */
     int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
 };
 
@@ -38,6 +39,7 @@ struct matmul_plan {
     int32_t group;           /* gemv_rows: rows of x a group of blocks */
     int32_t box, box_x;      /* kernels with TMA: rows of a box of weights and of x; 0: no tensor maps */
     bool interleaved;        /* a gated pair in one map: 8 rows of each in turn */
+    bool x_alone;            /* no maps of the weights */
     size_t work_bytes;       /* a group's sums between blocks; 0: none */
     size_t counter_bytes;    /* a group's counters, zero before the first launch */
 };

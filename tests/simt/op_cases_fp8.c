@@ -16,29 +16,49 @@ struct fp8_case {
 };
 #define SHAPE(r, kk, count, ...) .rows = r, .k = kk, .parts = count, .n = {__VA_ARGS__}
 #define MANY .rows16 = true, .tma = true
+#define RING(i) .pairs = true, MANY, .tile = 31 + (i) /* gemv_fp8_ring: 64 or 128 weight rows; from 2 on e4m3 */
+#define TURN(i) .pairs = true, MANY, .tile = 12 + (i) /* a variant of gemm_fp8_wgmma */
 static const struct fp8_case cases[] = {
-    {"fp8 1x72x208 channels", {{SHAPE(1, 208, 1, 72), .pairs = true}, FP8_CHANNELS, false, false}, 1, 0},
-    {"fp8 5x(300+40+9)x400 blocks, bias, f32", {{SHAPE(5, 400, 3, 300, 40, 9), .bias = true, .out_f32 = true}, FP8_BLOCKS, false, false}, 0.5f, 8},
-    {"fp8 16x136x720 blocks SwiGLU, bias", {{SHAPE(16, 720, 2, 136, 136), .gated = true, .act = OP_ACT_SILU, .bias = true}, FP8_BLOCKS, false, false}, 1, 0},
-    {"fp8 3x104x1040 channels GeGLU, residual", {{SHAPE(3, 1040, 2, 104, 104), .gated = true, .accumulate = true, .act = OP_ACT_GELU_TANH}, FP8_CHANNELS, false, false}, 1, 2},
-    {"fp8 9x2000x528 blocks, splits, residual", {{SHAPE(9, 528, 1, 2000), .splits = 3, .accumulate = true, .pairs = true}, FP8_BLOCKS, false, false}, 2, 0},
-    {"fp8 4x40x1296 channels, splits, 2 warps", {{SHAPE(4, 1296, 1, 40), .splits = 2, .warps = 2, .depth = 2, .out_f32 = true}, FP8_CHANNELS, false, false}, 1, 0},
-    {"fp8 19x(200+72)x272 blocks, tiles", {{SHAPE(19, 272, 2, 200, 72), .pairs = true}, FP8_BLOCKS, false, false}, 1, 8},
+    {"fp8 1x72x208 channels", {{SHAPE(1, 208, 1, 72), .pairs = true}, FP8_CHANNELS, false, false, false}, 1, 0},
+    {"fp8 5x(300+40+9)x400 blocks, bias, f32", {{SHAPE(5, 400, 3, 300, 40, 9), .bias = true, .out_f32 = true}, FP8_BLOCKS, false, false, false}, 0.5f, 8},
+    {"fp8 16x136x720 blocks SwiGLU, bias", {{SHAPE(16, 720, 2, 136, 136), .gated = true, .act = OP_ACT_SILU, .bias = true}, FP8_BLOCKS, false, false, false}, 1, 0},
+    {"fp8 3x104x1040 channels GeGLU, residual", {{SHAPE(3, 1040, 2, 104, 104), .gated = true, .accumulate = true, .act = OP_ACT_GELU_TANH}, FP8_CHANNELS, false, false, false}, 1, 2},
+    {"fp8 9x2000x528 blocks, splits, residual", {{SHAPE(9, 528, 1, 2000), .splits = 3, .accumulate = true, .pairs = true}, FP8_BLOCKS, false, false, false}, 2, 0},
+    {"fp8 4x40x1296 channels, splits, 2 warps", {{SHAPE(4, 1296, 1, 40), .splits = 2, .warps = 2, .depth = 2, .out_f32 = true}, FP8_CHANNELS, false, false, false}, 1, 0},
+    {"fp8 19x(200+72)x272 blocks, tiles", {{SHAPE(19, 272, 2, 200, 72), .pairs = true}, FP8_BLOCKS, false, false, false}, 1, 8},
     {"fp8 66x70x144 channels GeGLU, bias, residual, deterministic",
-     {{SHAPE(66, 144, 2, 70, 70), .gated = true, .bias = true, .accumulate = true, .act = OP_ACT_GELU_TANH, .pairs = true, .deterministic = true}, FP8_CHANNELS, true, false}, 1, 2},
-    {"fp8 12x40x256 blocks, 16x64 tiles, bias", {{SHAPE(12, 256, 1, 40), .bias = true, .tile = 1}, FP8_BLOCKS, false, false}, 1, 0},
-    {"fp8 130x140x400 blocks SwiGLU, 64x128 tiles", {{SHAPE(130, 400, 2, 140, 140), .gated = true, .act = OP_ACT_SILU, .tile = 3, .pairs = true}, FP8_BLOCKS, false, false}, 1, 0},
-    {"fp8 140x136x144 channels, 128x128 tiles, f32", {{SHAPE(140, 144, 1, 136), .tile = 4, .out_f32 = true, .pairs = true}, FP8_CHANNELS, false, false}, 1, 8},
-    {"fp8 e4m3 70x(200+72)x384 blocks, 64x64 tiles", {{SHAPE(70, 384, 2, 200, 72), .tile = 2, .pairs = true}, FP8_BLOCKS, true, true}, 1, 0},
-    {"fp8 e4m3 130x140x256 blocks SwiGLU, 64x128 tiles", {{SHAPE(130, 256, 2, 140, 140), .gated = true, .act = OP_ACT_SILU, .tile = 3}, FP8_BLOCKS, true, true}, 1, 2},
+     {{SHAPE(66, 144, 2, 70, 70), .gated = true, .bias = true, .accumulate = true, .act = OP_ACT_GELU_TANH, .pairs = true, .deterministic = true}, FP8_CHANNELS, true, false, false}, 1, 2},
+    {"fp8 12x40x256 blocks, 16x64 tiles, bias", {{SHAPE(12, 256, 1, 40), .bias = true, .tile = 1}, FP8_BLOCKS, false, false, false}, 1, 0},
+    {"fp8 130x140x400 blocks SwiGLU, 64x128 tiles", {{SHAPE(130, 400, 2, 140, 140), .gated = true, .act = OP_ACT_SILU, .tile = 3, .pairs = true}, FP8_BLOCKS, false, false, false}, 1, 0},
+    {"fp8 140x136x144 channels, 128x128 tiles, f32", {{SHAPE(140, 144, 1, 136), .tile = 4, .out_f32 = true, .pairs = true}, FP8_CHANNELS, false, false, false}, 1, 8},
+    {"fp8 e4m3 70x(200+72)x384 blocks, 64x64 tiles", {{SHAPE(70, 384, 2, 200, 72), .tile = 2, .pairs = true}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 130x140x256 blocks SwiGLU, 64x128 tiles", {{SHAPE(130, 256, 2, 140, 140), .gated = true, .act = OP_ACT_SILU, .tile = 3}, FP8_BLOCKS, true, true, false}, 1, 2},
     {"fp8 e4m3 140x136x304 channels, 128x128 tiles, bias, residual",
-     {{SHAPE(140, 304, 1, 136), .tile = 4, .bias = true, .accumulate = true, .pairs = true}, FP8_CHANNELS, true, true}, 0.5f, 8},
+     {{SHAPE(140, 304, 1, 136), .tile = 4, .bias = true, .accumulate = true, .pairs = true}, FP8_CHANNELS, true, true, false}, 0.5f, 8},
     {"fp8 e4m3 200x(264+40+8)x384 blocks, wgmma, bias, residual",
-     {{SHAPE(200, 384, 3, 264, 40, 8), .bias = true, .accumulate = true, .pairs = true, MANY}, FP8_BLOCKS, true, true}, 0.5f, 8},
-    {"fp8 e4m3 270x200x1024 blocks SwiGLU, wgmma", {{SHAPE(270, 1024, 2, 200, 200), .gated = true, .act = OP_ACT_SILU, .pairs = true, MANY}, FP8_BLOCKS, true, true}, 1, 0},
-    {"fp8 e4m3 130x136x272 channels, wgmma, f32", {{SHAPE(130, 272, 1, 136), .out_f32 = true, .pairs = true, MANY}, FP8_CHANNELS, true, true}, 1, 8},
+     {{SHAPE(200, 384, 3, 264, 40, 8), .bias = true, .accumulate = true, .pairs = true, MANY}, FP8_BLOCKS, true, true, false}, 0.5f, 8},
+    {"fp8 e4m3 270x200x1024 blocks SwiGLU, wgmma", {{SHAPE(270, 1024, 2, 200, 200), .gated = true, .act = OP_ACT_SILU, .pairs = true, MANY}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 130x136x272 channels, wgmma, f32", {{SHAPE(130, 272, 1, 136), .out_f32 = true, .pairs = true, MANY}, FP8_CHANNELS, true, true, false}, 1, 8},
     {"fp8 e4m3 140x72x528 channels GeGLU, wgmma, bias",
-     {{SHAPE(140, 528, 2, 72, 72), .gated = true, .act = OP_ACT_GELU_TANH, .bias = true, .pairs = true, MANY}, FP8_CHANNELS, true, true}, 1, 0},
+     {{SHAPE(140, 528, 2, 72, 72), .gated = true, .act = OP_ACT_GELU_TANH, .bias = true, .pairs = true, MANY}, FP8_CHANNELS, true, true, false}, 1, 0},
+    {"fp8 e4m3 300x(264+40)x640 blocks, wgmma of 256 rows, bias, residual",
+     {{SHAPE(300, 640, 2, 264, 40), .bias = true, .accumulate = true, TURN(1)}, FP8_BLOCKS, true, true, false}, 0.5f, 8},
+    {"fp8 e4m3 390x72x384 blocks SwiGLU, wgmma of 256 rows, no turns", {{SHAPE(390, 384, 2, 72, 72), .gated = true, .act = OP_ACT_SILU, TURN(2)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 260x136x272 channels, wgmma of 256 rows, f32", {{SHAPE(260, 272, 1, 136), .out_f32 = true, TURN(1)}, FP8_CHANNELS, true, true, false}, 1, 8},
+    {"fp8 e4m3 200x136x1280 blocks, wgmma in pairs", {{SHAPE(200, 1280, 1, 136), TURN(3)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 600x136x256 blocks, wgmma of 256 rows in pairs", {{SHAPE(600, 256, 1, 136), TURN(4)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 200x136x128 blocks, wgmma, two sets", {{SHAPE(200, 128, 1, 136), TURN(0)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 270x(264+40)x384 blocks, wgmma of 256 rows in pairs and turns, residual", {{SHAPE(270, 384, 2, 264, 40), .accumulate = true, TURN(5)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 e4m3 200x136x1152 blocks, wgmma, two sets", {{SHAPE(200, 1152, 1, 136), TURN(0)}, FP8_BLOCKS, true, true, false}, 1, 0},
+    {"fp8 ring 1x392x720 blocks, 64 rows", {{SHAPE(1, 720, 1, 392), RING(0)}, FP8_BLOCKS, false, false, true}, 1, 0},
+    {"fp8 ring 7x(300+40+9)x400 blocks, bias, residual", {{SHAPE(7, 400, 3, 300, 40, 9), .bias = true, .accumulate = true, RING(1)}, FP8_BLOCKS, false, false, true}, 0.5f, 8},
+    {"fp8 ring 16x136x1040 channels GeGLU, f32", {{SHAPE(16, 1040, 2, 136, 136), .gated = true, .act = OP_ACT_GELU_TANH, .out_f32 = true, RING(1)}, FP8_CHANNELS, false, false, true}, 1, 8},
+    {"fp8 ring 21x200x528 blocks SwiGLU", {{SHAPE(21, 528, 2, 200, 200), .gated = true, .act = OP_ACT_SILU, RING(0)}, FP8_BLOCKS, false, false, true}, 1, 0},
+    {"fp8 ring 70x136x272 channels, f32", {{SHAPE(70, 272, 1, 136), .out_f32 = true, RING(1)}, FP8_CHANNELS, false, false, true}, 1, 8},
+    {"fp8 ring e4m3 5x392x640 blocks, 64 rows", {{SHAPE(5, 640, 1, 392), RING(2)}, FP8_BLOCKS, true, false, true}, 1, 0},
+    {"fp8 ring e4m3 33x(264+40+8)x768 blocks, bias, residual", {{SHAPE(33, 768, 3, 264, 40, 8), .bias = true, .accumulate = true, RING(3)}, FP8_BLOCKS, true, false, true}, 0.5f, 8},
+    {"fp8 ring e4m3 70x136x4352 blocks SwiGLU", {{SHAPE(70, 4352, 2, 136, 136), .gated = true, .act = OP_ACT_SILU, RING(3)}, FP8_BLOCKS, true, false, true}, 1, 0},
+    {"fp8 ring e4m3 18x136x272 channels, f32", {{SHAPE(18, 272, 1, 136), .out_f32 = true, RING(2)}, FP8_CHANNELS, true, false, true}, 1, 8},
 };
 
 struct data {
@@ -127,7 +147,7 @@ static bool launch(const struct op_io *io, struct data *d, const struct matmul_f
     for (int i = 0; i < d->s.parts; i++) {
         size_t n = (size_t)d->s.n[i];
         g.part[i] = (struct gemm_part){.n = d->s.n[i], .y_stride = (int64_t)d->y_stride, .y = i < parts ? y + (size_t)i * each : NULL};
-        g.part[i].w = io->buffer(io->context, "w", n * (size_t)d->s.k, d->w[i], true);
+        g.part[i].w = d->s.gated && i ? (const char *)g.part[0].w + n * (size_t)d->s.k : io->buffer(io->context, "w", n * (size_t)d->s.k * (1 + d->s.gated), d->w[i], true);
         s.w[i] = io->buffer(io->context, "w scales", (by_block ? (n + FP8_BLOCK - 1) / FP8_BLOCK * d->blocks : n) * 4, d->w_scales[i], true);
         if (d->s.bias) g.part[i].bias = io->buffer(io->context, "bias", n * 4, d->bias[i], true);
     }
@@ -184,7 +204,7 @@ static void fill(struct data *d)
         op_fill_bf16(d->old, ys, 1, 12);
     for (int i = 0; i < d->s.parts; i++) {
         size_t n = (size_t)d->s.n[i];
-        d->w[i] = malloc(n * k), d->bias[i] = malloc(n * 4);
+        d->w[i] = d->s.gated && i ? d->w[0] + n * k : malloc(n * k * (1 + d->s.gated)), d->bias[i] = malloc(n * 4);
         fill_codes(d->w[i], n * k, 20 + (uint32_t)i);
         d->w_scales[i] = scales(n * d->blocks, 1 / (32 * sqrtf((float)k)), 30 + (uint32_t)i);
         for (size_t c = 0; c < n; c++) d->bias[i][c] = op_normal(&seed);
@@ -207,7 +227,7 @@ static int run(const struct fp8_case *c, const struct op_io *io)
     fill(&d);
     int wrong = launch(io, &d, &plan) ? check(&d) : 1;
     io->reset(io->context);
-    for (int i = 0; i < d.s.parts; i++) free(d.w[i]), free(d.w_scales[i]), free(d.bias[i]);
+    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.w_scales[i]), free(d.bias[i]);
     free(d.x), free(d.x_scales), free(d.old), free(d.got);
     return wrong;
 }

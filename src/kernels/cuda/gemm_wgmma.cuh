@@ -25,7 +25,9 @@
 #ifndef STAGED
 #define STAGED (!OUT_F32 && COLUMNS % 64 == 0)
 #endif
+#ifndef CHUNK
 #define CHUNK (COLUMNS < 128 ? COLUMNS : 128)
+#endif
 #define RESULT_BYTES (STAGED ? 16 * CHUNK * 2 : 0)
 #define CHUNK_LANES (CHUNK / 8)
 #define CHUNK_TURNS (16 * CHUNK_LANES / WARP)

@@ -21,7 +21,7 @@
  * gemm_epilogue.cuh. p.chunks: chunks of a split, p.group <= 8 NT rows of x a group of blocks. */
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
-#include "kernels/cuda/matmul_blocks.cuh"
+#include "kernels/cuda/matmul_blocks_scales.cuh"
 
 #define THREADS (32 * WARPS)
 #define MATRICES (1 + GATED)
@@ -73,24 +73,6 @@ DEVICE void few_load(const struct gemm_params *p, const struct few_place *at, ui
         }
     }
     cp_async_commit();
-}
-
-/* Scales of units 2c and 2c + 1 of rows q and q + 8, where all lanes find them. */
-DEVICE void few_scales(const unsigned char *chunk, uint32_t units, unsigned char *scales)
-{
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4;
-    UNROLL for (uint32_t h = 0; h < 2; h++)
-    {
-        const uint32_t unit = c * 2 + h;
-        if (K_TAIL && unit >= units) continue;
-        f32x4 s = blocks_scale(chunk, units, unit, q);
-        if (MINIMA) { /* what is added: the constant in the codes is part of it */
-            s.v[2] = -(s.v[2] + CODE_OFFSET * s.v[0]);
-            s.v[3] = -(s.v[3] + CODE_OFFSET * s.v[1]);
-        }
-        u32x4 bits = {{f32_bits(s.v[0]), f32_bits(s.v[1]), f32_bits(s.v[2]), f32_bits(s.v[3])}};
-        st16(scales + (unit * 8 + q) * 16, bits);
-    }
 }
 
 /* One unit: d[NT][4] += (codes * x) scaled. x, sums: the unit's. */
@@ -194,7 +176,7 @@ DEVICE void few_merge(const struct gemm_params *p, uint32_t tile, uint32_t split
 DEVICE void few_chunk(float d[MATRICES][NT][4], const unsigned char *ring, unsigned char *scales, const unsigned char *x, const float *sums, uint32_t unit,
                       uint32_t units, uint32_t group, uint32_t rows)
 {
-    UNROLL for (uint32_t g = 0; g < MATRICES; g++) few_scales(ring + g * CHUNK_BYTES, units, scales + g * SCALES * 16);
+    UNROLL for (uint32_t g = 0; g < MATRICES; g++) blocks_chunk_scales(ring + g * CHUNK_BYTES, units, scales + g * SCALES * 16);
     warp_sync(FULL_WARP);
     UNROLL for (uint32_t g = 0; g < MATRICES; g++)
         UNROLL_N(2) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++) /* all eight at once compile for seconds */

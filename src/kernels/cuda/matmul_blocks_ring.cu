@@ -1,0 +1,187 @@
+// arch: sm_90a
+/* y = x W^T for few rows of x and weights in a block format on Hopper: chunks stream through a ring in shared memory by bulk copies, in runs of
+ * units as in gemv_wgmma.cu (groups of N rows of x, sums that meet in `work`). A unit is a chunk (256 of k) of WARPS tiles of 16 weight
+ * rows, a tile a warp; of a gated pair tiles of both matrices in turn.
+ *
+ *     chunk -> scales of its units as float32, by all lanes -> per unit (32 of k): codes to bf16 pairs, two mma.sync with x, sums * scale
+ *     (- sum of x * minimum: a product with ones) added in float32
+ *
+ * No weight is rounded. Lane (q, c) takes elements 4c .. and 16 + 4c .. of a unit, of x from row 2 (q % 4) + q / 4: swizzled as TMA leaves
+ * them, sixteen lanes then read all banks. Bits depend on the plan alone.
+ *
+ *     stage: x [4][N][64] bf16, rows of 128 bytes, swizzled; a chunk of each warp's tile; whole KB. Behind the stages 1 KB a warp: scales
+ *            f32 [8 units][8][4]; at the end of a tile sums of the up matrix on their way to the gate's warp
+ *
+ * Constants: FORMAT, N (8 .. 64), WARPS (8, 12, 16), STAGES, PARTS, K_TAIL (the last chunk of k is not whole); those of gemm_epilogue.cuh. */
+#define CLUSTER 0
+#define NORM 0
+#define KB 4
+#define CONSUMERS (32 * WARPS)
+#define THREADS (CONSUMERS + 32)
+#define ROWS (16 * WARPS)
+#define COLUMNS (ROWS / (1 + GATED))
+#define X_BYTES (N * 512)
+#define STAGE_BYTES ((X_BYTES + WARPS * CHUNK_BYTES + 1023) / 1024 * 1024)
+#define UNITS (N < 32 ? 2 : 1) /* at once; all eight compile for seconds */
+#define EARLY (N < 32) /* the old y is asked for while weights stream: as many registers as there are sums */
+#define GEMV_ROW(c, e) (((c) * 2 + (e)) % 4 * 2 + ((c) * 2 + (e)) / 4)
+#define GEMV_BYTES(p, tile, chunk, bytes) ((bytes) + ring_bytes(p, tile, chunk))
+#include "kernels/cuda/common/mma.cuh"
+#include "kernels/cuda/gemm_epilogue.cuh"
+#include "kernels/cuda/matmul_blocks_scales.cuh"
+
+/* Units of chunk `chunk` of k. */
+DEVICE uint32_t ring_units(const struct gemm_params *p, uint32_t chunk)
+{
+    return K_TAIL ? min_u32(p->k / BLOCKS_UNIT - chunk * BLOCKS_CHUNK, BLOCKS_CHUNK) : BLOCKS_CHUNK;
+}
+DEVICE uint32_t ring_bytes(const struct gemm_params *p, uint32_t tile, uint32_t chunk);
+#include "kernels/cuda/gemv_runs.cuh"
+
+/* Where a tile's weights begin: their part (the gate's), and tiles of 16 rows in it, from the first on; how many warps have one. */
+struct ring_tile {
+    uint32_t part, first, count;
+};
+DEVICE struct ring_tile ring_tile_of(const struct gemm_params *p, uint32_t tile)
+{
+    struct ring_tile t;
+    t.part = gemv_part_of(p, tile);
+    t.first = (tile - (uint32_t)p->part[t.part].tile) * (COLUMNS / BLOCKS_TILE);
+    t.count = min_u32(ceil_div_u32((uint32_t)p->part[t.part].n, BLOCKS_TILE) - t.first, COLUMNS / BLOCKS_TILE) * (1 + GATED);
+    return t;
+}
+DEVICE uint32_t ring_bytes(const struct gemm_params *p, uint32_t tile, uint32_t chunk)
+{
+    return ring_tile_of(p, tile).count * ring_units(p, chunk) * UNIT_BYTES;
+}
+DEVICE void gemv_load_w(const struct gemm_wgmma_params *p, unsigned char *stage, uint32_t tile, uint32_t chunk, mbarrier *full,
+                        uint64_t policy)
+{
+    const struct ring_tile t = ring_tile_of(&p->g, tile);
+    const uint32_t bytes = ring_units(&p->g, chunk) * UNIT_BYTES;
+    for (uint32_t w = 0; w < t.count; w++)
+        bulk_load(stage + X_BYTES + w * CHUNK_BYTES,
+                  blocks_chunk(p->g.part[t.part + (GATED ? w % 2 : 0)].w, p->g.k / BLOCKS_UNIT, t.first + w / (1 + GATED), chunk), bytes, full, policy);
+}
+DEVICE void gemv_load_x(const struct gemm_wgmma_params *p, const struct gemm_fp8_scales *s, unsigned char *stage, uint32_t row, uint32_t chunk,
+                        mbarrier *full, uint64_t policy)
+{
+    (void)s;
+    UNROLL for (uint32_t b = 0; b < KB; b++) tma_load_2d(stage + b * (N * 128), &p->x, (int32_t)((chunk * KB + b) * 64), (int32_t)row, full, policy);
+}
+
+/* One unit: d += (codes * x) scaled. unit: in the chunk. */
+DEVICE void ring_unit(float d[N / 2], const uint32_t a[2][4], const unsigned char *scale, const unsigned char *x, uint32_t unit)
+{
+    const uint32_t q = lane_id() / 4, c = lane_id() % 4, row = q % 4 * 2 + q / 4, ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+    const u32x4 bits = ld16(scale + (unit * 8 + q) * 16);
+    float s[4];
+    UNROLL for (int i = 0; i < 4; i++) s[i] = f32_from_bits(bits.v[i]);
+    UNROLL for (uint32_t j = 0; j < N / 8; j++)
+    {
+        const unsigned char *at = x + unit / 2 * (N * 128) + (j * 8 + row) * 128 + c % 2 * 8;
+        u32x2 b[2];
+        float sum[4] = {0, 0, 0, 0};
+        UNROLL for (uint32_t half = 0; half < 2; half++) b[half] = ld8(at + (((unit % 2 * 4 + half * 2 + c / 2) ^ row) << 4));
+        UNROLL for (int half = 0; half < 1 + HALVES; half++)
+        {
+            float t[4] = {0, 0, 0, 0};
+            mma_bf16(t, a[half], b[half].v);
+            if (!HALVES) mma_bf16(t, a[1], b[1].v);
+            UNROLL for (int e = 0; e < 4; e++) d[4 * j + e] = fma_f32(s[2 * half + e / 2], t[e], d[4 * j + e]);
+        }
+        if (MINIMA) {
+            UNROLL for (int half = 0; half < 2; half++) mma_bf16(sum, ones, b[half].v);
+            UNROLL for (int e = 0; e < 4; e++) d[4 * j + e] = fma_f32(s[2 + e / 2], sum[e], d[4 * j + e]);
+        }
+    }
+}
+
+#if GATED
+/* The gate's warps finish a tile with the sums of their neighbours, the up matrix' warps. place: this warp's KB. */
+DEVICE void ring_gated(const struct gemm_params *p, uint32_t tile, uint32_t first_row, const float d[N / 2], unsigned char *place)
+{
+    const uint32_t warp = warp_id(), up = warp % 2, q = lane_id() / 4, c = lane_id() % 4, col = tile * COLUMNS + warp / 2 * BLOCKS_TILE + q;
+    UNROLL for (uint32_t j = 0; j < N / 8; j++)
+    {
+        u32x4 v = {{f32_bits(d[4 * j]), f32_bits(d[4 * j + 1]), f32_bits(d[4 * j + 2]), f32_bits(d[4 * j + 3])}};
+        if (up) st16(place + j % 2 * 512 + lane_id() * 16, v);
+        barrier_sync(2 + warp / 2, 64);
+        if (!up) {
+            v = ld16(place + 1024 + j % 2 * 512 + lane_id() * 16);
+            UNROLL for (uint32_t i = 0; i < 4; i++)
+            {
+                const uint32_t row = first_row + j * 8 + GEMV_ROW(c, i % 2), column = col + i / 2 * 8;
+                if (row < p->rows && column < (uint32_t)p->part[0].n)
+                    gemm_store(&p->part[0], row, column, gemm_finish(p, &p->part[0], column, d[4 * j + i], f32_from_bits(v.v[i])));
+            }
+        }
+    }
+    barrier_sync(2 + warp / 2, 64); /* the places are scales again */
+}
+#endif
+
+DEVICE void ring_consume(const struct gemm_params *p, const unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run, uint32_t group,
+                         uint32_t block, unsigned char *scales, uint32_t *last)
+{
+    const uint32_t warp = warp_id();
+    uint32_t stage = 0, phase = 0;
+    for (uint32_t unit = run.begin; unit < run.end;) {
+        const uint32_t tile = unit / run.len, from = unit % run.len, to = min_u32(run.len, from + run.end - unit);
+        const bool mine = warp < ring_tile_of(p, tile).count;
+        float d[N / 2], old[N / 2];
+        UNROLL for (uint32_t i = 0; i < N / 2; i++) d[i] = 0;
+        if (unit == run.begin) grid_dependency_wait(); /* y and work may be a predecessor's */
+        if (ACCUMULATE && !GATED && EARLY) gemv_results(p, tile, group * N, d, old, false);
+        for (uint32_t s = from; s < to; s++) {
+            const unsigned char *x = stages + stage * STAGE_BYTES, *chunk = x + X_BYTES + warp * CHUNK_BYTES;
+            const uint32_t units = ring_units(p, s);
+            mbarrier_wait(&full[stage], phase);
+            if (mine) {
+                blocks_chunk_scales(chunk, units, scales);
+                warp_sync(FULL_WARP);
+                UNROLL_N(UNITS) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++)
+                {
+                    uint32_t a[2][4];
+                    blocks_fragment(chunk, units, i, lane_id(), a);
+                    ring_unit(d, a, scales, x, i);
+                }
+            }
+            warp_sync(FULL_WARP);
+            if (lane_id() == 0) mbarrier_arrive(&empty[stage]);
+            if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        if ((from == 0 && to == run.len) || gemv_merge(p, group, block, tile, run.len, d, last)) {
+#if GATED
+            ring_gated(p, tile, group * N, d, scales);
+#else
+            if (ACCUMULATE && !EARLY) gemv_results(p, tile, group * N, d, old, false);
+            gemv_results(p, tile, group * N, d, old, true);
+#endif
+        }
+        unit += to - from;
+    }
+}
+
+KERNEL(matmul_blocks_ring, struct gemm_wgmma_params, p, THREADS, 1)
+{
+    unsigned char *stages = dynamic_shared(), *scales = stages + STAGES * STAGE_BYTES;
+    mbarrier *full = (mbarrier *)(scales + WARPS * 1024), *empty = full + STAGES;
+    const uint32_t group = block_x() / p.g.blocks, block = block_x() % p.g.blocks;
+    const struct gemv_run run = gemv_run_of(&p.g, block);
+    if (thread_x() == CONSUMERS) tma_prefetch_map(&p.x);
+    if (thread_x() == 0) {
+        UNROLL for (uint32_t s = 0; s < STAGES; s++)
+        {
+            mbarrier_init(&full[s], 1);
+            mbarrier_init(&empty[s], WARPS);
+        }
+        fence_mbarrier_init();
+    }
+    block_sync();
+    grid_dependency_launch();
+    if (thread_x() < CONSUMERS)
+        ring_consume(&p.g, stages, full, empty, run, group, block, scales + warp_id() * 1024, (uint32_t *)(empty + STAGES));
+    else if (lane_id() == 0)
+        gemv_produce(&p, NULL, stages, full, empty, run, group * N, X_BYTES);
+}
