@@ -47,6 +47,18 @@ DEVICE void norm_load(const struct norm_rows_params *p, unsigned char *stage, mb
     if (ADD) bulk_load(stage + SLOT, (const bf16 *)p->add + row * p->add_stride, N * 2, full, l2_evict_first());
 }
 
+/* Weights and biases of the thread's vectors, once for all its rows. */
+DEVICE void norm_tables(const struct norm_rows_params *p, float weight[PER][VEC_BF16], float bias[PER][VEC_BF16])
+{
+    UNROLL for (int i = 0; i < PER; i++)
+    {
+        uint32_t c = (thread_x() + i * THREADS) * VEC_BF16;
+        UNROLL for (int e = 0; e < VEC_BF16; e++) weight[i][e] = 0, bias[i][e] = 0;
+        if (WEIGHT && c < N) vec_ld_table(p->weight, c, WEIGHT, weight[i]);
+        if (BIAS && c < N) vec_ld_table(p->bias, c, BIAS, bias[i]);
+    }
+}
+
 KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
 {
     SHARED(mbarrier, full, STAGES);
@@ -59,13 +71,7 @@ KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
     }
     block_sync();
     float weight[PER][VEC_BF16], bias[PER][VEC_BF16];
-    UNROLL for (int i = 0; i < PER; i++)
-    {
-        uint32_t c = (t + i * THREADS) * VEC_BF16;
-        UNROLL for (int e = 0; e < VEC_BF16; e++) weight[i][e] = 0, bias[i][e] = 0;
-        if (WEIGHT && c < N) vec_ld_table(p.weight, c, WEIGHT, weight[i]);
-        if (BIAS && c < N) vec_ld_table(p.bias, c, BIAS, bias[i]);
-    }
+    norm_tables(&p, weight, bias);
     grid_dependency_launch();
     grid_dependency_wait();
     if (t == 0)

@@ -126,6 +126,16 @@ DEVICE void qk_store_e4m3(char *to, const float *f)
 #endif
 }
 
+/* The weights of the thread's vectors. */
+DEVICE void qk_weights(const void *w, uint32_t t, float weight[PER][2][VEC_BF16])
+{
+    UNROLL for (int i = 0; i < PER; i++)
+    {
+        vec_ld_table(w, qk_low(t + i * TPR) * VEC_BF16, NORM, weight[i][0]);
+        vec_ld_table(w, qk_high(t + i * TPR) * VEC_BF16, NORM, weight[i][1]);
+    }
+}
+
 KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
 {
     const uint32_t t = thread_x() % TPR, unit = block_x() * GROUPS + thread_x() / TPR;
@@ -136,14 +146,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     const bool live = row < p.rows;
 
     float weight[PER][2][VEC_BF16];
-    if (NORM) {
-        const void *w = kind == QUERY ? p.q_norm : p.k_norm;
-        UNROLL for (int i = 0; i < PER; i++)
-        {
-            vec_ld_table(w, qk_low(t + i * TPR) * VEC_BF16, NORM, weight[i][0]);
-            vec_ld_table(w, qk_high(t + i * TPR) * VEC_BF16, NORM, weight[i][1]);
-        }
-    }
+    if (NORM) qk_weights(kind == QUERY ? p.q_norm : p.k_norm, t, weight);
     grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
 
