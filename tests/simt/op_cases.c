@@ -231,18 +231,19 @@ static const struct {
     const char *(*name)(int i);
     int (*run)(int i, const struct op_io *io);
     bool (*plan)(int i, const struct device_info *device, int rows, struct plan *out);
-} files[] = {{norm_name, norm_run_case, norm_plan},
-             {op_cases_qk_name, op_cases_qk_run, op_cases_qk_plan},
-             {op_cases_attention_name, op_cases_attention_run, op_cases_attention_plan},
-             {op_cases_act_name, op_cases_act_run, op_cases_act_plan},
-             {op_cases_value_name, op_cases_value_run, op_cases_value_plan},
-             {op_cases_blocks_name, op_cases_blocks_run, op_cases_blocks_plan},
-             {op_cases_pool_name, op_cases_pool_run, op_cases_pool_plan},
-             {op_cases_quant_name, op_cases_quant_run, op_cases_quant_plan},
-             {op_cases_kv_name, op_cases_kv_run, op_cases_kv_plan},
-             {op_cases_logprob_name, op_cases_logprob_run, op_cases_logprob_plan},
-             {op_cases_fp8_name, op_cases_fp8_run, op_cases_fp8_plan},
-             {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan}};
+    bool (*there)(int i, const struct device_info *device); /* NULL: everywhere */
+} files[] = {{norm_name, norm_run_case, norm_plan, NULL},
+             {op_cases_qk_name, op_cases_qk_run, op_cases_qk_plan, NULL},
+             {op_cases_attention_name, op_cases_attention_run, op_cases_attention_plan, NULL},
+             {op_cases_act_name, op_cases_act_run, op_cases_act_plan, NULL},
+             {op_cases_value_name, op_cases_value_run, op_cases_value_plan, NULL},
+             {op_cases_blocks_name, op_cases_blocks_run, op_cases_blocks_plan, NULL},
+             {op_cases_pool_name, op_cases_pool_run, op_cases_pool_plan, NULL},
+             {op_cases_quant_name, op_cases_quant_run, op_cases_quant_plan, NULL},
+             {op_cases_kv_name, op_cases_kv_run, op_cases_kv_plan, NULL},
+             {op_cases_logprob_name, op_cases_logprob_run, op_cases_logprob_plan, NULL},
+             {op_cases_fp8_name, op_cases_fp8_run, op_cases_fp8_plan, NULL},
+             {op_cases_matmul_name, op_cases_matmul_run, op_cases_matmul_plan, op_cases_matmul_there}};
 enum { FILES = sizeof files / sizeof *files };
 
 /* Which file has case i, and where in it. */
@@ -266,6 +267,11 @@ int op_cases_run(int i, const struct op_io *io)
 {
     int at, f = find(i, &at);
     return f < 0 ? 1 : files[f].run(at, io);
+}
+bool op_cases_there(int i, const struct device_info *device)
+{
+    int at, f = find(i, &at);
+    return f >= 0 && (!files[f].there || files[f].there(at, device));
 }
 bool op_cases_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {

@@ -29,6 +29,8 @@ extern const struct device_info op_devices[OP_DEVICES];
 const char *op_cases_name(int i);
 /* Wrong elements (the first few are printed), or a failure: not 0. */
 int op_cases_run(int i, const struct op_io *io);
+/* Is there such a kernel for this device? Products that normalise their rows are Hopper's: others must refuse the plan. */
+bool op_cases_there(int i, const struct device_info *device);
 /* The case's plan alone, for `rows` (0: the case's own); false where this device has none. */
 bool op_cases_plan(int i, const struct device_info *device, int rows, struct plan *out);
 

@@ -57,6 +57,7 @@ bool op_cases_fp8_plan(int i, const struct device_info *device, int rows, struct
 const char *op_cases_matmul_name(int i);
 int op_cases_matmul_run(int i, const struct op_io *io);
 bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out);
+bool op_cases_matmul_there(int i, const struct device_info *device);
 
 /* Block formats in the order of BLOCKS_*; rows of random bits with scales of a model's size. */
 extern const enum dtype op_block_types[];

@@ -372,6 +372,10 @@ int op_cases_matmul_run(int i, const struct op_io *io)
 {
     return run(&cases[i], io);
 }
+bool op_cases_matmul_there(int i, const struct device_info *device)
+{
+    return !cases[i].s.norm || plan_arch(device) == 900;
+}
 bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {
     struct matmul_shape s = cases[i].s;
