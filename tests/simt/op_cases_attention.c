@@ -132,7 +132,7 @@ static const struct attention_case cases[] = {
     {"attention decode 12/1 of 128, qk inside with norm of 1 + w, window, sinks",
      AT(SPLIT, HEADS(12, 1, 128), QK(true, true), .qk_offset = 1, .blocks = 2, .window = 70, .sinks = true),
      {{1, 130}, {1, 1}, {1, 64}}},
-    {"attention decode 2/1 of 256, qk inside", AT(SPLIT, HEADS(2, 1, 256), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
+    {"attention decode 2/1 of 192, qk inside", AT(SPLIT, HEADS(2, 1, 192), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
     {"attention decode 6/3 of 96, qk inside without rotation", AT(SPLIT, HEADS(6, 3, 96), QK(true, false), .blocks = 4), {{1, 120}, {1, 30}}},
     {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
 };
