@@ -1,9 +1,11 @@
 # The CPU harness for device code and the tests that use it. Kernels are compiled by the test program itself (simt_build.c)
-# into $(BUILD)/simt, one object a constant set, with the compiler of this build. The harness stands in for the thread
+# into SIMT_CACHE, one object a constant set, by SIMT_CC and without sanitizers: builds may share them. The harness stands in for the thread
 # sanitizer's runtime, so it does not exist in a SAN=thread build.
 SIMT_SOURCES := $(filter-out tests/simt/test_%,$(sort $(wildcard tests/simt/*.c)))
 SIMT_OBJECTS := $(patsubst tests/%.c,$(BUILD)/obj/tests/%.o,$(SIMT_SOURCES))
-SIMT_CFLAGS   = -Itests -Itests/simt -DSIMT_CC='"$(CC)"' -DSIMT_CACHE='"$(BUILD)/simt"' $(NVRTC_CFLAGS)
+SIMT_CC      ?= $(CC)
+SIMT_CACHE   ?= $(BUILD)/simt
+SIMT_CFLAGS   = -Itests -Itests/simt -DSIMT_CC='"$(SIMT_CC)"' $(if $(findstring clang,$(SIMT_CC)),-DSIMT_CC_CLANG) -DSIMT_CACHE='"$(SIMT_CACHE)"' $(NVRTC_CFLAGS)
 # What NVRTC compiles is kept there: several tests want the same kernels, and so do the tests of a build with sanitizers
 # (scripts/check names one place for all its builds).
 NVRTC_CACHE  ?= $(SIMT_ABSOLUTE)/nvrtc-cache
@@ -56,10 +58,10 @@ SIMT_DRIVER_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-poi
 SIMT_ABSOLUTE = $(if $(filter /%,$(BUILD)),$(BUILD),$(CURDIR)/$(BUILD))
 $(BUILD)/obj/simt_fast/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -c $< -o $@
+	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CC -DSIMT_CC='"$(CC)"' -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -c $< -o $@
 $(BUILD)/obj/simt_checked/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -DSIMT_DRIVER_CHECKED -c $< -o $@
+	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CC -DSIMT_CC='"$(CC)"' -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -DSIMT_DRIVER_CHECKED -c $< -o $@
 $(BUILD)/tests/simt/libsimt_fast.so: $(patsubst %.c,$(BUILD)/obj/simt_fast/%.o,$(SIMT_DRIVER_SOURCES))
 $(BUILD)/tests/simt/libsimt_checked.so: $(patsubst %.c,$(BUILD)/obj/simt_checked/%.o,$(SIMT_DRIVER_SOURCES))
 $(SIMT_DRIVERS):

@@ -116,7 +116,7 @@ const struct simt_kernel *simt_kernel(const char *file, const char *entry, const
         "-x c -std=gnu17 -O1 -g -fPIC -fsanitize=thread -fno-tree-vectorize -ffp-contract=off "
         "-fno-optimize-sibling-calls -Wall -Werror -Wno-unused -Wno-unknown-pragmas -Wno-psabi "
         "-fvisibility=hidden -Isrc -Itests/simt -DROSE_SIMT"
-#ifdef __clang__ /* it leaves out reads that a write to the same place follows, and loops that it takes for memcpy */
+#ifdef SIMT_CC_CLANG /* it leaves out reads that a write to the same place follows, and loops that it takes for memcpy */
         " -mllvm -tsan-instrument-read-before-write=1 -mllvm -disable-loop-idiom-all"
 #endif
         ;
