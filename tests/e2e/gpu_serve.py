@@ -10,9 +10,8 @@ import os
 import random
 import subprocess
 import threading
-import time
 
-from server_fixture import Server, check, equal, main, options, test
+from server_fixture import Server, check, crowd, equal, main, options, test
 
 DEVICE = os.environ.get("ROSE_DEVICE", "cuda")
 SECONDS = float(os.environ.get("SECONDS_SOAK", "60"))
@@ -90,13 +89,7 @@ def soak_beside_unloaded_answers():
             except (OSError, http.client.HTTPException, AssertionError) as e:
                 errors.append(repr(e))
 
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(48)]
-    for t in threads:
-        t.start()
-    time.sleep(SECONDS)
-    stop.set()
-    for t in threads:
-        t.join()
+    crowd(client, 48, SECONDS, stop)
     m = server.wait_idle()
     print(f"{counts}, {m['rose_preemptions_total']:.0f} preemptions, {m['rose_prefix_hit_tokens_total']:.0f} of {m['rose_prefix_lookup_tokens_total']:.0f} prompt tokens found, {m['rose_steps_total']:.0f} steps")
     equal(errors[:3], [])

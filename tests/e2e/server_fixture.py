@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -66,6 +67,17 @@ def sanitized():
     with open(options.rose, "rb") as f:
         program = f.read()
     return any(name in program for name in (b"__tsan_init", b"__asan_init"))
+
+
+def crowd(client, count, seconds, stop):
+    """client(0), client(1), ... at once, each until `stop` is set: after so many seconds, and all have ended."""
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(count)]
+    for t in threads:
+        t.start()
+    time.sleep(seconds)
+    stop.set()
+    for t in threads:
+        t.join()
 
 
 def main():

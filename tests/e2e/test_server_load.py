@@ -11,7 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree
 
-from server_fixture import Server, check, equal, main, options, sanitized, test, until, within
+from server_fixture import Server, check, crowd, equal, main, options, sanitized, test, until, within
 
 
 def bench(server, *arguments):
@@ -85,13 +85,7 @@ def soak_under_random_cancels():
 
     def run(for_seconds):
         stop.clear()
-        threads = [threading.Thread(target=client, args=(i,)) for i in range(24)]
-        for t in threads:
-            t.start()
-        time.sleep(for_seconds)
-        stop.set()
-        for t in threads:
-            t.join()
+        crowd(client, 24, for_seconds, stop)
         return s.wait_idle()
 
     run(max(4, seconds / 6))  # buffers reach their size, the prefix cache its own
