@@ -19,7 +19,7 @@
  * Constants: N (8 .. 64), MG (1, 2), KB, STAGES, PARTS, A8, SCALES; those of gemm_epilogue.cuh. */
 #define CLUSTER 0
 #if !A8
-#define GEMV_ROW(c, e) ((c) + (e) * 4)
+#define GEMV_ROW(c, e) FP8_X_ROW(c, e)
 #endif
 #define NORM 0
 #define CONSUMERS (128 * MG)
@@ -30,9 +30,8 @@
 #define X_BYTES (N * (A8 ? 128 : 256))
 #define SCALES_BYTES (A8 && SCALES == FP8_BLOCKS ? 1024 : 0)
 #define STAGE_BYTES (KB * (W_BYTES + X_BYTES) + SCALES_BYTES)
-#include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
-#include "kernels/cuda/fp8.cuh"
+#include "kernels/cuda/fp8_unit.cuh"
 #include "kernels/cuda/gemv_runs.cuh"
 
 STATIC_ASSERT(KB * N * 4 <= 1024, "a stage's scales");
@@ -60,28 +59,6 @@ DEVICE void gemv_load_x(const struct gemm_wgmma_params *p, const struct gemm_fp8
     }
 }
 
-/* The sums of a box by mma.sync. w: this warp's sixteen rows. */
-DEVICE void ring_widen(float part[N / 2], const unsigned char *w, const unsigned char *x)
-{
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, row = q / 2 + q % 2 * 4;
-    UNROLL for (uint32_t t = 0; t < 4; t++) /* 32 of k */
-    {
-        const unsigned char *lo = w + q * 128 + (((t * 2 + c / 2) ^ q) << 4) + c % 2 * 8;
-        const u32x2 codes[2] = {ld8(lo), ld8(lo + 8 * 128)};
-        uint32_t a[2][4];
-        UNROLL for (uint32_t u = 0; u < 2; u++) /* 16 of k */
-        {
-            uint32_t two[2][2];
-            UNROLL for (uint32_t h = 0; h < 2; h++) fp8_pairs(codes[h].v[u], two[h]);
-            UNROLL for (uint32_t i = 0; i < 4; i++) a[u][i] = two[i % 2][i / 2];
-        }
-        UNROLL for (uint32_t j = 0; j < N / 8; j++)
-        {
-            const u32x4 b = ld16(x + t / 2 * (N * 128) + (j * 8 + row) * 128 + (((t % 2 * 4 + c) ^ row) << 4));
-            UNROLL for (uint32_t u = 0; u < 2; u++) mma_bf16(part + 4 * j, a[u], b.v + 2 * u);
-        }
-    }
-}
 /* By wgmma. w: this warpgroup's 64 rows. */
 DEVICE void ring_multiply(float part[N / 2], const unsigned char *w, const unsigned char *x)
 {
@@ -107,7 +84,7 @@ DEVICE void ring_unit(float d[N / 2], const unsigned char *stage, const float sc
         if (A8)
             ring_multiply(part, w, x);
         else
-            ring_widen(part, w, x);
+            fp8_widen(part, w, x);
         UNROLL for (uint32_t j = 0; j < N / 8; j++)
         {
             float of_x[2] = {1, 1};
