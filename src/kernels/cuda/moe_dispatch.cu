@@ -19,7 +19,8 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
     SHARED(uint32_t, count, EXPERTS);
     SHARED(uint32_t, begin, EXPERTS + 1);
     SHARED(int32_t, place, TOP_K);
-    uint32_t lane = lane_id(), warp = warp_id(), tokens = (uint32_t)p.tokens, slices = (uint32_t)p.slices;
+    uint32_t lane = lane_id(), tokens = (uint32_t)p.tokens, slices = (uint32_t)p.slices;
+    const uint32_t warp = shuffle_u32(FULL_WARP, warp_id(), 0, WARP); /* seen to be the same for a warp: no code for half a warp that routes */
     uint32_t units = tokens * slices, unit = block_x();
     grid_dependency_wait();
     grid_dependency_launch();
@@ -29,7 +30,7 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
     uint32_t first_at = moe_slice(unit % slices, slices) + thread_x();
     if (unit < units && first_at < VECTORS)
         first = ld16((const bf16 *)p.x + (uint64_t)(unit / slices) * p.x_stride + first_at * 8);
-    for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) count[e] = 0;
+    UNROLL_N(1) for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) count[e] = 0;
 
     uint32_t step = EVERY ? WARPS : WARPS * grid_dim_x();
     UNROLL_N(1) for (uint32_t t = EVERY ? warp : block_x() + warp * grid_dim_x(); t < tokens; t += step)
@@ -47,27 +48,27 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
     }
     if (!EVERY) {
         grid_barrier((uint32_t *)p.barrier);
-        for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS) ids[i] = ((const int32_t *)p.ids)[i];
+        UNROLL_N(1) for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS) ids[i] = ((const int32_t *)p.ids)[i];
     }
     block_sync();
-    for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS)
+    UNROLL_N(1) for (uint32_t i = thread_x(); i < tokens * TOP_K; i += THREADS)
         if (ids[i] >= 0) red_add_u32(relaxed, cta, &count[ids[i]], 1);
     block_sync();
     if (warp == 0) moe_begin(count, begin);
     block_sync();
     if (block_x() == 0) {
-        for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+        UNROLL_N(1) for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
             ((uint32_t *)p.offsets)[e] = begin[e];
             if (e < EXPERTS) ((uint32_t *)p.counts)[e] = count[e];
         }
     }
 
-    for (; unit < units; unit += grid_dim_x()) {
+    UNROLL_N(1) for (; unit < units; unit += grid_dim_x()) {
         uint32_t t = unit / slices, slice = unit % slices;
-        for (uint32_t j = warp; j < TOP_K; j += WARPS) {
+        UNROLL_N(1) for (uint32_t j = warp; j < TOP_K; j += WARPS) {
             int32_t e = ids[t * TOP_K + j];
             uint32_t rank = 0;
-            for (uint32_t i = lane; i < t * TOP_K; i += WARP) rank += ids[i] == e;
+            UNROLL_N(1) for (uint32_t i = lane; i < t * TOP_K; i += WARP) rank += ids[i] == e;
             rank = redux_add_u32(FULL_WARP, rank);
             if (lane == 0) {
                 place[j] = e < 0 ? -1 : (int32_t)(begin[e] + rank);
@@ -76,7 +77,7 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
         }
         block_sync();
         const uint32_t end = moe_slice(slice + 1, slices);
-        for (uint32_t v = moe_slice(slice, slices) + thread_x(); v - lane < end; v += THREADS) {
+        UNROLL_N(1) for (uint32_t v = moe_slice(slice, slices) + thread_x(); v - lane < end; v += THREADS) {
             vec x = first;
             if ((unit != block_x() || v != first_at) && v < end) x = ld16((const bf16 *)p.x + (uint64_t)t * p.x_stride + v * 8);
             moe_put(&p, x, v, v < end, place, 0, 1);

@@ -22,9 +22,9 @@ DEVICE void moe_scan(const struct moe_dispatch_params *p, uint32_t *sums, uint32
     uint32_t from = segment * blocks / SEGMENTS, to = (segment + 1) * blocks / SEGMENTS;
     uint32_t *base = (uint32_t *)p->block_base, first = SEGMENTS > 1 ? thread_x() % COLUMNS : thread_x();
     bool mine = segment < SEGMENTS;
-    for (uint32_t e = first; mine && e < EXPERTS; e += THREADS) {
+    UNROLL_N(1) for (uint32_t e = first; mine && e < EXPERTS; e += THREADS) {
         uint32_t sum = 0, b = from;
-        for (; b + DEEP <= to; b += DEEP) {
+        UNROLL_N(1) for (; b + DEEP <= to; b += DEEP) {
             uint32_t v[DEEP];
             UNROLL for (uint32_t i = 0; i < DEEP; i++) v[i] = base[(uint64_t)(b + i) * EXPERTS + e];
             UNROLL for (uint32_t i = 0; i < DEEP; i++) sum += v[i];
@@ -33,22 +33,22 @@ DEVICE void moe_scan(const struct moe_dispatch_params *p, uint32_t *sums, uint32
         sums[segment * EXPERTS + e] = sum;
     }
     block_sync();
-    for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) {
+    UNROLL_N(1) for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) {
         uint32_t sum = 0;
-        for (uint32_t s = 0; s < SEGMENTS; s++) sum += sums[s * EXPERTS + e];
+        UNROLL_N(1) for (uint32_t s = 0; s < SEGMENTS; s++) sum += sums[s * EXPERTS + e];
         total[e] = sum;
     }
     block_sync();
     if (warp_id() == 0) moe_begin(total, begin);
     block_sync();
-    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+    UNROLL_N(1) for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
         ((uint32_t *)p->offsets)[e] = begin[e];
         if (e < EXPERTS) ((uint32_t *)p->counts)[e] = total[e];
     }
-    for (uint32_t e = first; mine && e < EXPERTS; e += THREADS) {
+    UNROLL_N(1) for (uint32_t e = first; mine && e < EXPERTS; e += THREADS) {
         uint32_t at = begin[e], b = from;
-        for (uint32_t s = 0; s < segment; s++) at += sums[s * EXPERTS + e];
-        for (; b + DEEP <= to; b += DEEP) {
+        UNROLL_N(1) for (uint32_t s = 0; s < segment; s++) at += sums[s * EXPERTS + e];
+        UNROLL_N(1) for (; b + DEEP <= to; b += DEEP) {
             uint32_t v[DEEP];
             UNROLL for (uint32_t i = 0; i < DEEP; i++) v[i] = base[(uint64_t)(b + i) * EXPERTS + e];
             UNROLL for (uint32_t i = 0; i < DEEP; i++)
@@ -73,11 +73,12 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
     SHARED(uint32_t, total, EXPERTS);
     SHARED(uint32_t, begin, EXPERTS + 1);
     SHARED(uint32_t, last, 1);
-    uint32_t lane = lane_id(), warp = warp_id(), tokens = (uint32_t)p.tokens;
+    uint32_t lane = lane_id(), tokens = (uint32_t)p.tokens;
+    const uint32_t warp = shuffle_u32(FULL_WARP, warp_id(), 0, WARP); /* seen to be the same for a warp: no code for half a warp that routes */
     uint32_t first = (block_x() * WARPS + warp) * PER_WARP, *mine = count + warp * EXPERTS;
     grid_dependency_wait();
     grid_dependency_launch();
-    for (uint32_t e = lane; e < EXPERTS; e += WARP) mine[e] = 0;
+    UNROLL_N(1) for (uint32_t e = lane; e < EXPERTS; e += WARP) mine[e] = 0;
     UNROLL_N(1) for (uint32_t i = 0; i < PER_WARP; i++)
     {
         int32_t id = -1;
@@ -110,7 +111,7 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
     }
     block_sync();
     /* Counts of the warps become what came before each warp; the block's counts go out. */
-    for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) {
+    UNROLL_N(1) for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) {
         uint32_t sum = 0;
         UNROLL for (uint32_t w = 0; w < WARPS; w++)
         {
@@ -121,7 +122,7 @@ KERNEL(moe_route, struct moe_dispatch_params, p, THREADS, 1)
         ((uint32_t *)p.block_base)[(uint64_t)block_x() * EXPERTS + e] = sum;
     }
     block_sync();
-    for (uint32_t i = lane; i < PICKS; i += WARP) {
+    UNROLL_N(1) for (uint32_t i = lane; i < PICKS; i += WARP) {
         int32_t id = ids[warp * PICKS + i];
         if (first + i / TOP_K < tokens)
             ((int32_t *)p.position)[first * TOP_K + i] =

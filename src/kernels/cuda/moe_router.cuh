@@ -21,6 +21,7 @@ DEVICE uint32_t moe_key(float x)
     return x != x ? 0 : u & 0x80000000u ? ~u : u | 0x80000000u;
 }
 
+/* Scores of the lane's experts; the approximate functions are off by 2^-22, less than logits of bf16 products are. */
 DEVICE void moe_scores(const float *logits, float *score)
 {
     float most = -INF_F32, sum = 0.0f;
@@ -31,33 +32,34 @@ DEVICE void moe_scores(const float *logits, float *score)
         most = score[v] > most ? score[v] : most;
     }
     if (SCORE == 1)
-        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] = rcp_f32(1.0f + exp_f32(-score[v]));
+        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] = rcp_approx(1.0f + exp_approx(-score[v]));
     if (SCORE != 0) return;
     most = warp_max_f32(most, WARP);
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
     {
-        score[v] = v * WARP + lane_id() < EXPERTS ? exp_f32(score[v] - most) : 0.0f;
+        score[v] = v * WARP + lane_id() < EXPERTS ? exp_approx(score[v] - most) : 0.0f;
         sum += score[v];
     }
-    sum = warp_sum_f32(sum, WARP);
-    sum = rcp_f32(sum);
+    sum = rcp_approx(warp_sum_f32(sum, WARP));
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) score[v] *= sum;
 }
 
 #if GROUPS > 1 && TOP_GROUPS < GROUPS
+#define MOE_LIMITED 1
 #define MOE_GROUP_VPT (EXPERTS / GROUPS / 32) /* where a group is whole vectors */
+#define MOE_LOWEST 0x007fffffu                /* the key of minus infinity */
 /* The float of a key; what is never chosen is below all. */
 DEVICE float moe_unkey(uint32_t key)
 {
     return key == 0 ? -INF_F32 : f32_from_bits(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
-/* Only experts of the best TOP_GROUPS groups keep their keys. A group is as good as its best expert, with a
- * selection bias as its two best together. */
-DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
+/* The best TOP_GROUPS groups, as bits. A group is as good as its best expert, with a selection bias as its two best together. */
+DEVICE uint32_t moe_best_groups(const float *choice, const uint32_t *key)
 {
-    uint32_t lane = lane_id(), mine = 0, chosen = 0;
+    uint32_t lane = lane_id(), mine = 0, before = 0;
 #if EXPERTS / GROUPS % 32 == 0
-    /* Whole vectors of lanes: all groups' reductions overlap. */
+    /* Whole vectors of lanes: all groups' reductions overlap; lane g keeps those of group g. */
+    uint32_t first = 0, other = 0;
     UNROLL for (uint32_t g = 0; g < GROUPS; g++)
     {
         uint32_t best = 0, second = 0;
@@ -66,15 +68,16 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
             second = key[v] > best ? best : max_u32(second, key[v]);
             best = max_u32(best, key[v]);
         }
-        uint32_t most = redux_max_u32(FULL_WARP, best);
-        float value = moe_unkey(most);
-        if (BIAS) {
-            uint32_t owner = ffs_u32(warp_ballot(FULL_WARP, best == most)) - 1;
-            value += moe_unkey(redux_max_u32(FULL_WARP, lane == owner ? second : best));
-        }
-        if (lane == g) mine = max_u32(moe_key(value), 1);
+        const uint32_t most = redux_max_u32(FULL_WARP, best);
+        first = lane == g ? most : first;
+        if (!BIAS) continue;
+        const uint32_t has = warp_ballot(FULL_WARP, best == most), next = redux_max_u32(FULL_WARP, best == most ? second : best);
+        other = lane == g ? (has & (has - 1) ? most : next) : other; /* two lanes hold it: the second best is as good */
     }
+    if (lane < GROUPS) mine = max_u32(moe_key(BIAS ? moe_unkey(first) + moe_unkey(other) : moe_unkey(first)), 1);
+    (void)choice;
 #else
+    (void)key;
     UNROLL_N(1) for (uint32_t g = 0; g < GROUPS; g++)
     {
         float first = -INF_F32, second = -INF_F32;
@@ -86,7 +89,7 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
                 first = choice[v] > first ? choice[v] : first;
             }
         }
-        UNROLL for (uint32_t m = WARP / 2; m; m /= 2)
+        UNROLL_N(1) for (uint32_t m = WARP / 2; m; m /= 2)
         {
             float f = shuffle_xor_f32(FULL_WARP, first, m, WARP),
                   s = shuffle_xor_f32(FULL_WARP, second, m, WARP);
@@ -97,62 +100,89 @@ DEVICE void moe_limit_groups(const float *choice, uint32_t *key)
         if (lane == g) mine = max_u32(moe_key(BIAS && EXPERTS / GROUPS > 1 ? first + second : first), 1);
     }
 #endif
-    UNROLL_N(1) for (uint32_t i = 0; i < TOP_GROUPS; i++)
+    /* How many groups come before group `lane`. */
+    UNROLL for (uint32_t g = 0; g < GROUPS; g++)
     {
-        uint32_t best = redux_max_u32(FULL_WARP, mine);
-        uint32_t g = redux_min_u32(FULL_WARP, mine == best ? lane : WARP);
-        chosen |= 1u << g;
-        if (lane == g) mine = 0;
+        const uint32_t other_mine = shuffle_u32(FULL_WARP, mine, g, WARP);
+        before += other_mine > mine || (other_mine == mine && g < lane);
     }
-    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
-    {
-        uint32_t e = v * WARP + lane;
-        if (e < EXPERTS && !(chosen >> (e / (EXPERTS / GROUPS)) & 1)) key[v] = moe_key(-INF_F32);
-    }
+    return warp_ballot(FULL_WARP, lane < GROUPS && before < TOP_GROUPS);
 }
+#else
+#define MOE_LIMITED 0
 #endif
 
-#if EXPERTS <= 8 * 32
-/* Lane i < TOP_K gets choice i. Each lane sorts its own experts once; then a choice is the best of 32 heads, and the lane it came
- * from moves up. */
-DEVICE void moe_choose_sorted(float *score, uint32_t *key, int32_t *id, float *weight)
+/* Vectors of a lane that a choice is made of: where groups are whole vectors those of the groups that are kept, else all. */
+#if MOE_LIMITED && EXPERTS / GROUPS % 32 == 0
+#define MOE_HEADS (TOP_GROUPS * (EXPERTS / GROUPS / 32))
+#else
+#define MOE_HEADS MOE_VPT
+#endif
+
+/* Lane i gets choice i of those in key and at (experts by falling key, of equals the lower expert first); returns how many there are,
+ * at most TOP_K. Each lane sorts its own once; then a choice is the best of 32 heads, and the lane it came from moves up. Without the
+ * sort, where a lane has many, a head is the best of what is left. */
+DEVICE uint32_t moe_choose(uint32_t *key, uint32_t *at, int32_t *id)
 {
-    uint32_t at[MOE_VPT], lane = lane_id();
-    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) at[v] = v * WARP + lane;
+    const uint32_t lane = lane_id();
+#if MOE_HEADS <= 8
     /* Neighbours only, and never equals: the lower expert stays first. */
-    UNROLL for (uint32_t i = 0; i + 1 < MOE_VPT; i++)
-    {
-        UNROLL for (uint32_t j = 0; j + 1 < MOE_VPT - i; j++)
+    UNROLL for (uint32_t i = 0; i + 1 < MOE_HEADS; i++)
+        UNROLL for (uint32_t j = 0; j + 1 < MOE_HEADS - i; j++)
         {
             const bool swap = key[j + 1] > key[j];
             const uint32_t k = key[j], a = at[j];
             key[j] = swap ? key[j + 1] : k, key[j + 1] = swap ? k : key[j + 1];
             at[j] = swap ? at[j + 1] : a, at[j + 1] = swap ? a : at[j + 1];
-            const float s = score[j];
-            score[j] = swap ? score[j + 1] : s, score[j + 1] = swap ? s : score[j + 1];
         }
-    }
+#endif
     UNROLL_N(1) for (uint32_t i = 0; i < TOP_K; i++)
     {
-        const uint32_t most = redux_max_u32(FULL_WARP, key[0]);
-        uint32_t who = warp_ballot(FULL_WARP, key[0] == most), from = ffs_u32(who) - 1;
-        if (who & (who - 1)) from = redux_min_u32(FULL_WARP, key[0] == most ? at[0] : 0xffffffffu) % WARP;
-        const uint32_t e = shuffle_u32(FULL_WARP, at[0], from, WARP);
-        const float s = shuffle_f32(FULL_WARP, score[0], from, WARP);
-        if (lane == i && most) *id = (int32_t)e, *weight = s;
-        if (lane == from) {
-            UNROLL for (uint32_t v = 0; v + 1 < MOE_VPT; v++) key[v] = key[v + 1], at[v] = at[v + 1], score[v] = score[v + 1];
-            key[MOE_VPT - 1] = 0;
+        uint32_t best = key[0], where = at[0];
+#if MOE_HEADS > 8
+        UNROLL for (uint32_t v = 1; v < MOE_HEADS; v++)
+        {
+            where = key[v] > best ? at[v] : where; /* of equals the lower expert, so not >= */
+            best = max_u32(best, key[v]);
         }
-    }
-}
 #endif
+        const uint32_t most = redux_max_u32(FULL_WARP, best);
+        uint32_t who = warp_ballot(FULL_WARP, best == most), e;
+        if (most == 0) return i;
+        if (who & (who - 1)) {
+            e = redux_min_u32(FULL_WARP, best == most ? where : 0xffffffffu);
+            who = warp_ballot(FULL_WARP, best == most && where == e);
+        }
+        e = shuffle_u32(FULL_WARP, where, ffs_u32(who) - 1, WARP);
+        if (lane == i) *id = (int32_t)e;
+        if (!(who >> lane & 1)) continue;
+#if MOE_HEADS > 8
+        UNROLL for (uint32_t v = 0; v < MOE_HEADS; v++) key[v] = at[v] == e ? 0 : key[v];
+#else
+        UNROLL for (uint32_t v = 0; v + 1 < MOE_HEADS; v++) key[v] = key[v + 1], at[v] = at[v + 1];
+        key[MOE_HEADS - 1] = 0;
+#endif
+    }
+    return TOP_K;
+}
+
+/* The score of expert e, which another lane holds; e differs from lane to lane. */
+DEVICE float moe_score_of(const float *score, int32_t e)
+{
+    float s = 0.0f;
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
+    {
+        const float other = shuffle_f32(FULL_WARP, score[v], (uint32_t)e % WARP, WARP);
+        s = (uint32_t)e / WARP == v ? other : s;
+    }
+    return s;
+}
 
 /* Lane i < TOP_K gets choice i. */
 DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id, float *weight)
 {
     float score[MOE_VPT], choice[MOE_VPT];
-    uint32_t key[MOE_VPT], lane = lane_id();
+    uint32_t key[MOE_VPT], head[MOE_HEADS], at[MOE_HEADS], lane = lane_id(), chosen = 0;
     moe_scores(logits, score);
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
     {
@@ -160,40 +190,46 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
         choice[v] = BIAS && e < EXPERTS ? score[v] + bias[e] : score[v];
         key[v] = e < EXPERTS ? moe_key(choice[v]) : 0;
     }
-#if GROUPS > 1 && TOP_GROUPS < GROUPS
-    moe_limit_groups(choice, key);
-#endif
     *id = -1;
-    *weight = 0.0f;
-#if EXPERTS <= 8 * 32
-    moe_choose_sorted(score, key, id, weight);
-#else
-    UNROLL_N(1) for (uint32_t i = 0; i < TOP_K; i++)
+#if MOE_LIMITED
+    const uint32_t kept = moe_best_groups(choice, key);
+#if EXPERTS / GROUPS % 32 == 0
+    UNROLL for (uint32_t i = 0; i < MOE_HEADS; i++) head[i] = 0, at[i] = 0;
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
     {
-        uint32_t best = 0, at = 0xffffffffu;
-        float mine = 0.0f;
-        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
-        {
-            if (key[v] > best) at = v * WARP + lane; /* of equals the lower expert, so not >= */
-            best = max_u32(best, key[v]);
-        }
-        uint32_t most = redux_max_u32(FULL_WARP, best);
-        uint32_t e = redux_min_u32(FULL_WARP, best == most ? at : 0xffffffffu);
-        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
-        {
-            if (v * WARP + lane == e) mine = score[v], key[v] = 0;
-        }
-        mine = shuffle_f32(FULL_WARP, mine, e % WARP, WARP);
-        if (lane == i && most) *id = (int32_t)e, *weight = mine;
+        if (!(kept >> v / MOE_GROUP_VPT & 1)) continue; /* the same for all lanes */
+        UNROLL for (uint32_t i = 0; i + 1 < MOE_HEADS; i++) head[i] = head[i + 1], at[i] = at[i + 1];
+        head[MOE_HEADS - 1] = key[v] > MOE_LOWEST ? key[v] : 0, at[MOE_HEADS - 1] = v * WARP + lane;
+    }
+#else
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
+    {
+        at[v] = v * WARP + lane;
+        head[v] = key[v] > MOE_LOWEST && (kept >> (at[v] / (EXPERTS / GROUPS)) & 1) ? key[v] : 0;
     }
 #endif
+    chosen = moe_choose(head, at, id);
+    /* Too few numbers in the groups that are kept: what counts as minus infinity, the lowest expert first. */
+    UNROLL for (uint32_t v = 0; chosen < TOP_K && v < MOE_VPT; v++)
+    {
+        const bool in = (kept >> ((v * WARP + lane) / (EXPERTS / GROUPS)) & 1) != 0;
+        const uint32_t left = warp_ballot(FULL_WARP, key[v] != 0 && (!in || key[v] <= MOE_LOWEST));
+        UNROLL_N(1) for (uint32_t rest = left; rest && chosen < TOP_K; rest &= rest - 1, chosen++)
+            if (lane == chosen) *id = (int32_t)(v * WARP + ffs_u32(rest) - 1);
+    }
+#else
+    UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) head[v] = key[v], at[v] = v * WARP + lane;
+    chosen = moe_choose(head, at, id);
+#endif
+    (void)chosen;
+    const float own = moe_score_of(score, *id);
+    *weight = *id < 0 ? 0.0f : own;
     if (SCORE == 2) {
         float top = shuffle_f32(FULL_WARP, *weight, 0, WARP);
-        *weight = *id < 0 ? 0.0f : exp_f32(*weight - top);
+        *weight = *id < 0 ? 0.0f : exp_approx(*weight - top);
     }
-    float sum = 0.0f;
-    UNROLL for (uint32_t i = 0; i < TOP_K; i++) sum += shuffle_f32(FULL_WARP, *weight, i, WARP);
-    *weight *= (NORMALIZE || SCORE == 2) && sum > 0.0f ? div_f32(SCALE, sum) : SCALE;
+    const float sum = warp_sum_f32(*weight, TOP_K <= 8 ? 8 : WARP);
+    *weight *= (NORMALIZE || SCORE == 2) && sum > 0.0f ? SCALE * rcp_approx(sum) : SCALE;
 }
 
 /* Padded places of the experts from their counts, by warp 0: begin[e], and begin[EXPERTS] the end. */
