@@ -1,5 +1,5 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Activations and quantisers of bf16 rows, apart or fused: one read, one write.
+/* Activations and quantisers of rows of 16-bit elements, apart or fused: one read, one write.
  *
  *     v = act(min(x, clamp)) * (clamp(up) + UP_OFFSET)               GATED (gpt-oss clamps: CLAMP > 0, gate x sigmoid(ALPHA x))
  *     v = act(x)                                                     else
@@ -48,8 +48,8 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
         x[i] = vec_zero();
         if (GATED) up[i] = vec_zero();
         if (row < p.rows && c < N) {
-            x[i] = vec_ld((const bf16 *)p.x + row * p.x_stride + c);
-            if (GATED) up[i] = vec_ld_nc((const bf16 *)p.up + row * p.up_stride + c);
+            x[i] = vec_ld((const element *)p.x + row * p.x_stride + c);
+            if (GATED) up[i] = vec_ld_nc((const element *)p.up + row * p.up_stride + c);
         }
     }
     float global = 0;

@@ -5,7 +5,7 @@
  * of many.
  *
  * Constants: HEADS KV_HEADS HD SCALE; WINDOW (0: none) CAP (0: none) SINKS ALIBI; PAGE_TOKENS, KV_ELEM (bytes of an element of the
- * pages: 2 bf16, 1 e4m3); OWN: keys and values are the step's own
+ * pages: 2 as the activations, 1 e4m3); OWN: keys and values are the step's own
  * rows, not pages; CAUSAL; RELATIVE: 1 + reach of a table of biases by distance (0: none). */
 #ifndef ROSE_CUDA_ATTENTION_CUH
 #define ROSE_CUDA_ATTENTION_CUH
@@ -74,11 +74,11 @@ DEVICE float attention_score(float dot, float slope, int32_t away)
     return s;
 }
 
-/* Eight e4m3 of a page to eight bf16, exactly. */
+/* Eight e4m3 of a page to eight elements, exactly. */
 DEVICE u32x4 attention_widen(u32x2 x)
 {
     u32x4 r;
-    UNROLL for (int i = 0; i < 4; i++) r.v[i] = e4m3x2_to_bf16x2((uint16_t)(x.v[i / 2] >> (i % 2 * 16))).bits;
+    UNROLL for (int i = 0; i < 4; i++) r.v[i] = e4m3x2_to_element2((uint16_t)(x.v[i / 2] >> (i % 2 * 16))).bits;
     return r;
 }
 

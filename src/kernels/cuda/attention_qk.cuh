@@ -89,8 +89,8 @@ DEVICE void attention_qk_query(const struct attention_qk *s, uint32_t q[HD / 16]
         UNROLL for (int k = 0; k < HD / 16; k++)
             UNROLL for (int e = 0; e < 4; e++)
             {
-                const bf16x2 x = as_bf16x2(q[k][h + e / 2 * 2]);
-                f[k][e] = e % 2 ? bf16x2_hi_f32(x) : bf16x2_lo_f32(x);
+                const element2 x = as_element2(q[k][h + e / 2 * 2]);
+                f[k][e] = e % 2 ? element2_hi_f32(x) : element2_lo_f32(x);
                 sum = fma_f32(f[k][e], f[k][e], sum);
             }
         if (QK_NORM) {
@@ -101,14 +101,14 @@ DEVICE void attention_qk_query(const struct attention_qk *s, uint32_t q[HD / 16]
         UNROLL for (int k = 0; QK_ROPE && k < QK_TURNS; k++)
             UNROLL for (int e = 0; e < 4; e++) attention_qk_turn(&f[k][e], &f[k + QK_TURNS][e], s->cosine[k][e], s->sine[k][e]);
         UNROLL for (int k = 0; k < HD / 16; k++)
-            UNROLL for (int e = 0; e < 2; e++) q[k][h + 2 * e] = f32_to_bf16x2(f[k][2 * e], f[k][2 * e + 1]).bits;
+            UNROLL for (int e = 0; e < 2; e++) q[k][h + 2 * e] = f32_to_element2(f[k][2 * e], f[k][2 * e + 1]).bits;
     }
 }
 
 /* Asks for the own key and value of row `row`, and for their slot. After the wait. */
 DEVICE void attention_qk_ask(const struct attention_tile_params *p, int32_t row, uint32_t kv_head, struct attention_qk *s)
 {
-    const bf16 *k = (const bf16 *)p->k + row * p->k_stride + kv_head * HD, *v = (const bf16 *)p->v + row * p->v_stride + kv_head * HD;
+    const element *k = (const element *)p->k + row * p->k_stride + kv_head * HD, *v = (const element *)p->v + row * p->v_stride + kv_head * HD;
     UNROLL for (int i = 0; i < QK_OWN; i++)
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -129,8 +129,8 @@ DEVICE void attention_qk_put(const struct attention_qk *s, unsigned char *to, ui
     UNROLL for (int i = 0; i < QK_OWN; i++)
         UNROLL for (int e = 0; e < 4; e++)
         {
-            const bf16x2 x = as_bf16x2(s->key[i][e / 2]);
-            f[i][e] = e % 2 ? bf16x2_hi_f32(x) : bf16x2_lo_f32(x);
+            const element2 x = as_element2(s->key[i][e / 2]);
+            f[i][e] = e % 2 ? element2_hi_f32(x) : element2_lo_f32(x);
             sum = fma_f32(f[i][e], f[i][e], sum);
         }
     const float scale = QK_NORM ? rsqrt_approx(fma_f32(warp_sum_f32(sum, WARP), 1.0f / HD, EPS)) : 1.0f;
@@ -142,7 +142,7 @@ DEVICE void attention_qk_put(const struct attention_qk *s, unsigned char *to, ui
         UNROLL for (int e = 0; QK_ROPE && e < 2; e++) attention_qk_turn(&f[i][e], &f[i][2 + e], s->key_cosine[i][e], s->key_sine[i][e]);
         UNROLL for (int h = 0; h < 2; h++)
         {
-            const uint32_t at = (h * (HD / 2) + j * 2) * 2, key = f32_to_bf16x2(f[i][2 * h], f[i][2 * h + 1]).bits;
+            const uint32_t at = (h * (HD / 2) + j * 2) * 2, key = f32_to_element2(f[i][2 * h], f[i][2 * h + 1]).bits;
             st4(to + at, key), st4(to + value_bytes + at, s->value[i][h]);
             if (s->page) st4(s->page + at, key), st4(s->page + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, 2) + at, s->value[i][h]);
         }

@@ -226,7 +226,7 @@ DEVICE void split_load_q(const struct attention_tile_params *p, const struct pie
     {
         uint32_t at = lane_id() + i * 32, row = at / Q_CHUNKS, col = at % Q_CHUNKS, f = c->first + row;
         bool there = f < (uint32_t)c->rows * GROUP;
-        const bf16 *from = (const bf16 *)p->q;
+        const element *from = (const element *)p->q;
         if (there) from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD + col * 8;
         cp_async16_zfill(to + row * Q_ROW + col * 16, from, there ? 16 : 0);
     }
@@ -295,7 +295,7 @@ DEVICE void split_load(const struct attention_tile_params *p, const struct step 
 #define E4M3 (KV_ELEM == 1)
 DEVICE uint32_t split_f16x2(uint32_t x)
 {
-    return f32_to_f16x2(bf16x2_lo_f32(as_bf16x2(x)), bf16x2_hi_f32(as_bf16x2(x))).bits;
+    return ACT_F16 ? x : f32_to_f16x2(element2_lo_f32(as_element2(x)), element2_hi_f32(as_element2(x))).bits;
 }
 
 /* The fragments of a piece's query rows, from memory. */
@@ -306,7 +306,7 @@ DEVICE void split_query(const struct attention_tile_params *p, const struct piec
     {
         uint32_t f = c->first + lane / 4 + 8 * h;
         bool there = f < (uint32_t)c->rows * GROUP;
-        const bf16 *from = (const bf16 *)p->q;
+        const element *from = (const element *)p->q;
         if (there)
             from += (c->row0 + (int64_t)(f / GROUP)) * p->q_stride + (c->kv_head * GROUP + f % GROUP) * HD +
                     lane % 4 * (E4M3 ? 4 : 2);
@@ -366,8 +366,8 @@ DEVICE void split_scores(const unsigned char *ks, const uint32_t q[HD / 16][4], 
             }
         } else {
             ldmatrix_x4(b, at + k * 32);
-            mma_bf16(part[k % 2][0], a.v, b);
-            mma_bf16(part[k % 2][1], a.v, b + 2);
+            mma_element(part[k % 2][0], a.v, b);
+            mma_element(part[k % 2][1], a.v, b + 2);
         }
     }
     UNROLL for (int n = 0; n < 2; n++)
@@ -383,7 +383,7 @@ DEVICE void split_values(const unsigned char *vs, const float s[2][4], float o[H
     UNROLL for (int e = 0; e < 4; e++)
     {
         float lo = s[e / 2][e % 2 * 2], hi = s[e / 2][e % 2 * 2 + 1];
-        a[e] = E4M3 ? f32_to_f16x2(lo, hi).bits : f32_to_bf16x2(lo, hi).bits;
+        a[e] = E4M3 ? f32_to_f16x2(lo, hi).bits : f32_to_element2(lo, hi).bits;
     }
     if (E4M3) {
         /* Transposed as 16-bit units: a lane gets two elements of two tokens, and the pairs of tokens are put together. */
@@ -408,8 +408,8 @@ DEVICE void split_values(const unsigned char *vs, const float s[2][4], float o[H
         {
             uint32_t b[4];
             ldmatrix_x4_trans(b, at + d * 32);
-            mma_bf16(o[2 * d], a, b);
-            mma_bf16(o[2 * d + 1], a, b + 2);
+            mma_element(o[2 * d], a, b);
+            mma_element(o[2 * d + 1], a, b + 2);
         }
     }
 }
@@ -464,8 +464,8 @@ DEVICE void split_finish(const struct attention_tile_params *p, const struct pie
         l = fma_f32(l, scale, exp2_approx(sink - most));
     }
     scale = l > 0 && m > NO_SCORE ? scale * rcp_approx(l) : 0.0f;
-    u32x2 r = {{f32_to_bf16x2(o.v[0] * scale, o.v[1] * scale).bits, f32_to_bf16x2(o.v[2] * scale, o.v[3] * scale).bits}};
-    st8((bf16 *)p->y + (c->row0 + (int64_t)(f / GROUP)) * p->y_stride + (c->kv_head * GROUP + f % GROUP) * HD + d, r);
+    u32x2 r = {{f32_to_element2(o.v[0] * scale, o.v[1] * scale).bits, f32_to_element2(o.v[2] * scale, o.v[3] * scale).bits}};
+    st8((element *)p->y + (c->row0 + (int64_t)(f / GROUP)) * p->y_stride + (c->kv_head * GROUP + f % GROUP) * HD + d, r);
 }
 
 /* The pieces of an item that blocks first .. last left, AHEAD of them under way at once. */

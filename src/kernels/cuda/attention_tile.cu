@@ -63,8 +63,8 @@ DEVICE void tile_load(const struct attention_tile_params *p, const struct tile *
                 v = k + KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM);
             }
         } else if (there) {
-            k = (const char *)((const bf16 *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * CE);
-            v = (const char *)((const bf16 *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * CE);
+            k = (const char *)((const element *)p->k + (t->row0 + token) * p->k_stride + t->kv_head * HD + col * CE);
+            v = (const char *)((const element *)p->v + (t->row0 + token) * p->v_stride + t->kv_head * HD + col * CE);
         }
         unsigned char *dst = to + row * ROW_BYTES + col * (CE * 2);
         if (PAGES && KV_ELEM == 1) {
@@ -85,7 +85,7 @@ DEVICE void tile_load_q(const struct attention_tile_params *p, const struct tile
     {
         uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS, f = t->first + row;
         bool there = f < (uint32_t)t->rows * GROUP && (HDP == HD || col * CE < HD);
-        const bf16 *from = (const bf16 *)p->q;
+        const element *from = (const element *)p->q;
         if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
         tile_copy(to + row * ROW_BYTES + col * (CE * 2), from, there);
     }
@@ -110,8 +110,8 @@ DEVICE void tile_scores(const unsigned char *qs, const uint32_t q[HDP / 16][4], 
         {
             uint32_t b[4];
             ldmatrix_x4(b, at + n * 16 * ROW_BYTES + k * 32);
-            mma_bf16(s[2 * n], a, b);
-            mma_bf16(s[2 * n + 1], a, b + 2);
+            mma_element(s[2 * n], a, b);
+            mma_element(s[2 * n + 1], a, b + 2);
         }
     }
 }
@@ -165,13 +165,13 @@ DEVICE void tile_values(const float s[N / 8][4], const unsigned char *vs, float 
     {
         uint32_t a[4];
         UNROLL for (int e = 0; e < 4; e++)
-            a[e] = f32_to_bf16x2(s[2 * n + e / 2][e % 2 * 2], s[2 * n + e / 2][e % 2 * 2 + 1]).bits;
+            a[e] = f32_to_element2(s[2 * n + e / 2][e % 2 * 2], s[2 * n + e / 2][e % 2 * 2 + 1]).bits;
         UNROLL for (int d = 0; d < HDP / 16; d++)
         {
             uint32_t b[4];
             ldmatrix_x4_trans(b, at + n * 16 * ROW_BYTES + d * 32);
-            mma_bf16(o[2 * d], a, b);
-            mma_bf16(o[2 * d + 1], a, b + 2);
+            mma_element(o[2 * d], a, b);
+            mma_element(o[2 * d + 1], a, b + 2);
         }
     }
 }
@@ -194,14 +194,14 @@ DEVICE void tile_store(const struct attention_tile_params *p, const struct tile 
         if (m[h] <= NO_SCORE) scale = 0; /* it saw nothing */
         UNROLL for (int d = 0; d < HDP / 8; d++)
             st4(qs + (lane / 4 + 8 * h) * ROW_BYTES + d * 16 + lane % 4 * 4,
-                f32_to_bf16x2(o[d][2 * h] * scale, o[d][2 * h + 1] * scale).bits);
+                f32_to_element2(o[d][2 * h] * scale, o[d][2 * h + 1] * scale).bits);
     }
     warp_sync(FULL_WARP);
     UNROLL_COPIES for (uint32_t i = 0; i < 16 * CHUNKS / WARP; i++)
     {
         uint32_t c = lane + i * WARP, row = c / CHUNKS, col = c % CHUNKS, f = first + row;
         if (f >= (uint32_t)t->rows * GROUP || (HDP != HD && col * CE >= HD)) continue;
-        bf16 *to = (bf16 *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
+        element *to = (element *)p->y + (t->row0 + (int64_t)(f / GROUP)) * p->y_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
         const unsigned char *from = qs + row * ROW_BYTES + col * (CE * 2);
         if (CE == 8) st16(to, ld16(from));
         if (CE == 4) st8(to, ld8(from));

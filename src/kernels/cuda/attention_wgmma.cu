@@ -8,7 +8,7 @@
  *     shared memory: Q[QS][M], of items in turn, then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes],
  *     16-byte chunks swizzled as wgmma wants them (chunk ^= row % 8)
  *
- * Pages of bf16 come by TMA, a box for each page of a tile and piece. What TMA cannot bring - tiles at the end of a file, whose last rows
+ * Pages of 16-bit elements come by TMA, a box for each page of a tile and piece. What TMA cannot bring - tiles at the end of a file, whose last rows
  * were never written, e4m3 (widened on the way), own rows, and queries - comes by cp.async, row by row; the loading threads see their copies
  * complete and hand them to the matrix unit's proxy. Every warp of the loading warpgroup arrives once for each tile, whoever loads it.
  *
@@ -117,7 +117,7 @@ DEVICE void wg_load_q(const struct attention_tile_params *p, const struct tile *
     {
         uint32_t row = thread / CHUNKS + i * ROWS_A_TURN, col = thread % CHUNKS, f = t->first + row;
         bool there = f < (uint32_t)t->rows * GROUP;
-        const bf16 *from = (const bf16 *)p->q;
+        const element *from = (const element *)p->q;
         if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8;
         cp_async16_zfill(to + wg_place(row, col, Q_PIECE), from, there ? 16 : 0);
     }
@@ -132,7 +132,7 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
     const int64_t stride = PAGES ? HD * KV_ELEM : (value ? p->v_stride : p->k_stride) * 2;
     const char *base = (const char *)p->pool + p->layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) : 0) +
                        KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM);
-    if (!PAGES) base = (const char *)((const bf16 *)(value ? p->v : p->k) + t->kv_head * HD) + (t->row0 + t0) * stride;
+    if (!PAGES) base = (const char *)((const element *)(value ? p->v : p->k) + t->kv_head * HD) + (t->row0 + t0) * stride;
     base += row0 * stride + col * (PAGES && KV_ELEM == 1 ? 8 : 16);
     bool inside = t0 + N <= t->length; /* what lies between a row's sight and the end of the file is masked */
     UNROLL for (int i = 0; i < N / SPAN && PAGES; i++) inside = inside && pages[i] >= 0;
@@ -272,13 +272,13 @@ DEVICE void wg_scores(float *s, const unsigned char *q, const unsigned char *k)
 {
     uint64_t dq = wgmma_desc(q, 16, 1024, 128), dk = wgmma_desc(k, 16, 1024, 128);
     UNROLL for (int i = 0; i < HD / 16; i++)
-        wgmma_bf16_ss(N, s, dq + (i / 4 * Q_PIECE + i % 4 * 32) / 16, dk + (i / 4 * KV_PIECE + i % 4 * 32) / 16, i > 0);
+        wgmma_element_ss(N, s, dq + (i / 4 * Q_PIECE + i % 4 * 32) / 16, dk + (i / 4 * KV_PIECE + i % 4 * 32) / 16, i > 0);
 }
 /* o += weights v; issued only. */
 DEVICE void wg_values(float *o, const uint32_t w[N / 16][4], const unsigned char *v)
 {
     uint64_t dv = wgmma_desc(v, KV_PIECE, 1024, 128);
-    UNROLL for (int i = 0; i < N / 16; i++) wgmma_bf16_rs_t(HD, o, w[i], dv + i * 128, 1, 1);
+    UNROLL for (int i = 0; i < N / 16; i++) wgmma_element_rs_t(HD, o, w[i], dv + i * 128, 1, 1);
 }
 
 struct rows {
@@ -328,7 +328,7 @@ DEVICE void wg_softmax(float s[N / 2], int32_t t0, struct rows *r)
 DEVICE void wg_weights(const float s[N / 2], uint32_t w[N / 16][4])
 {
     UNROLL for (int i = 0; i < N / 16; i++)
-        UNROLL for (int e = 0; e < 4; e++) w[i][e] = f32_to_bf16x2(s[8 * i + 2 * e], s[8 * i + 2 * e + 1]).bits;
+        UNROLL for (int e = 0; e < 4; e++) w[i][e] = f32_to_element2(s[8 * i + 2 * e], s[8 * i + 2 * e + 1]).bits;
 }
 
 DEVICE void wg_rows(const struct attention_tile_params *p, const uint32_t *item, uint32_t group, struct rows *r)
@@ -357,10 +357,10 @@ struct ending {
 };
 
 /* Where packed row f of an item has its results; NULL beyond the item. */
-DEVICE bf16 *wg_row(const struct attention_tile_params *p, const uint32_t *item, uint32_t f)
+DEVICE element *wg_row(const struct attention_tile_params *p, const uint32_t *item, uint32_t f)
 {
-    if (f >= item[ITEM_ROWS] * GROUP) return (bf16 *)0;
-    return (bf16 *)p->y + ((int64_t)item[ITEM_ROW0] + (int64_t)(f / GROUP)) * p->y_stride + (item[ITEM_HEAD] * GROUP + f % GROUP) * HD;
+    if (f >= item[ITEM_ROWS] * GROUP) return (element *)0;
+    return (element *)p->y + ((int64_t)item[ITEM_ROW0] + (int64_t)(f / GROUP)) * p->y_stride + (item[ITEM_HEAD] * GROUP + f % GROUP) * HD;
 }
 
 /* Two blocks of 8 columns at a time: neighbouring lanes exchange, so that the even one has four columns of the first block and the odd one of the
@@ -378,11 +378,11 @@ DEVICE void wg_store(const struct attention_tile_params *p, const uint32_t *item
             sum = fma_f32(sum, scale, exp2_approx(sink - most));
         }
         scale = sum > 0 ? scale * rcp_approx(sum) : 0.0f; /* who has seen nothing has l = 0 */
-        bf16 *to = wg_row(p, item, f);
+        element *to = wg_row(p, item, f);
         UNROLL for (int d = 0; d < HD / 8; d += 2)
         {
             uint32_t word[2];
-            UNROLL for (int i = 0; i < 2; i++) word[i] = f32_to_bf16x2(o[4 * (d + i) + 2 * h] * scale, o[4 * (d + i) + 2 * h + 1] * scale).bits;
+            UNROLL for (int i = 0; i < 2; i++) word[i] = f32_to_element2(o[4 * (d + i) + 2 * h] * scale, o[4 * (d + i) + 2 * h + 1] * scale).bits;
             const uint32_t other = shuffle_xor_u32(FULL_WARP, odd ? word[0] : word[1], 1, WARP), mine = odd ? word[1] : word[0];
             const u32x2 out = {{odd ? other : mine, odd ? mine : other}};
             if (to) st8(to + (d + odd) * 8 + (c - odd) * 2, out);
@@ -396,7 +396,7 @@ DEVICE void wg_store_zeros(const struct attention_tile_params *p, const uint32_t
     const u32x2 zero = {{0, 0}};
     UNROLL for (int h = 0; h < 2; h++)
     {
-        bf16 *to = wg_row(p, item, item[ITEM_FIRST] + group * 64 + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h);
+        element *to = wg_row(p, item, item[ITEM_FIRST] + group * 64 + warp_id() % 4 * 16 + lane_id() / 4 + 8 * h);
         UNROLL_N(1) for (int d = lane_id() % 4 * 4; d < HD && to; d += 16) st8(to + d, zero);
     }
 }

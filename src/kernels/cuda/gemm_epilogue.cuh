@@ -3,7 +3,7 @@
  *     y = [y +] alpha * act(v + bias) [* (up + up_bias)]
  *
  * Constants: ACT (ACT_* of act_rows.h), GATED (part 0 is the gate, part 1 the up matrix, y that of part 0), BIAS 0/1,
- * ACCUMULATE 0/1, OUT_F32 0/1 (else bf16), PAIRS 0/1: y may be read and written two neighbours at a time. */
+ * ACCUMULATE 0/1, OUT_F32 0/1 (else elements), PAIRS 0/1: y may be read and written two neighbours at a time. */
 #ifndef ROSE_CUDA_GEMM_EPILOGUE_CUH
 #define ROSE_CUDA_GEMM_EPILOGUE_CUH
 
@@ -27,7 +27,7 @@ DEVICE float gemm_finish(const struct gemm_params *p, const struct gemm_part *pa
 DEVICE float gemm_old(const struct gemm_part *part, uint32_t row, uint32_t col)
 {
     const size_t at = (size_t)row * (size_t)part->y_stride + col;
-    return OUT_F32 ? ((const float *)part->y)[at] : bf16_to_f32(((const bf16 *)part->y)[at]);
+    return OUT_F32 ? ((const float *)part->y)[at] : element_to_f32(((const element *)part->y)[at]);
 }
 DEVICE void gemm_put(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
 {
@@ -35,7 +35,7 @@ DEVICE void gemm_put(const struct gemm_part *part, uint32_t row, uint32_t col, f
     if (OUT_F32)
         ((float *)part->y)[at] = v;
     else
-        ((bf16 *)part->y)[at] = f32_to_bf16(v);
+        ((element *)part->y)[at] = f32_to_element(v);
 }
 DEVICE void gemm_store(const struct gemm_part *part, uint32_t row, uint32_t col, float v)
 {
@@ -64,12 +64,12 @@ DEVICE void gemm_store_pair(const struct gemm_params *p, const struct gemm_part 
         u32x2 out = {{f32_bits(v0), f32_bits(v1)}};
         st8(y, out);
     } else {
-        bf16 *y = (bf16 *)part->y + at;
+        element *y = (element *)part->y + at;
         if (ACCUMULATE) {
-            bf16x2 old = as_bf16x2(ld4(y));
-            v0 += bf16x2_lo_f32(old), v1 += bf16x2_hi_f32(old);
+            element2 old = as_element2(ld4(y));
+            v0 += element2_lo_f32(old), v1 += element2_hi_f32(old);
         }
-        st4(y, f32_to_bf16x2(v0, v1).bits);
+        st4(y, f32_to_element2(v0, v1).bits);
     }
 }
 

@@ -3,7 +3,7 @@
  * cp.async (sm_80). The sum of a result runs over k in ascending steps of 16 whatever the tile, so that a row's bits depend on
  * nothing but the row.
  *
- *     x tile [BM][64], w tile [BN][64] bf16 in shared memory, rows of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8):
+ *     x tile [BM][64], w tile [BN][64] elements in shared memory, rows of 128 bytes, 16-byte chunk c of row r at c ^ (r % 8):
  *     loads and ldmatrix touch all banks. WM x WN warps, a warp has (BM / WM) x (BN / WN) of the tile.
  *
  * A gated pair: the w tile alternates 8 rows of the gate with 8 of the up matrix, so that both sums of a result lie in one
@@ -38,7 +38,7 @@ DEVICE void gemm_load_w(const struct gemm_params *p, const struct gemm_part *par
         const uint32_t r = thread_x() / 8 + i * (THREADS / 8);
         if (BN % (THREADS / 8) && r >= BN) break;
         const uint32_t n = col + (GATED ? r / 16 * 8 + r % 8 : r);
-        const bf16 *w = (const bf16 *)(GATED && r / 8 % 2 ? p->part[1].w : part->w);
+        const element *w = (const element *)(GATED && r / 8 % 2 ? p->part[1].w : part->w);
         const bool inside = n < (uint32_t)part->n && k < p->k;
         cp_async16_zfill(to + gemm_at(r, chunk), inside ? w + (size_t)n * p->k + k : w, inside ? 16 : 0);
     }
@@ -51,7 +51,7 @@ DEVICE void gemm_load_x(const struct gemm_params *p, uint32_t row, uint32_t step
         const uint32_t r = thread_x() / 8 + i * (THREADS / 8);
         if (BM % (THREADS / 8) && r >= BM) break;
         const bool inside = row + r < p->rows && k < p->k;
-        cp_async16_zfill(to + gemm_at(r, chunk), (const bf16 *)p->x + (inside ? (size_t)(row + r) * (size_t)p->x_stride + k : 0),
+        cp_async16_zfill(to + gemm_at(r, chunk), (const element *)p->x + (inside ? (size_t)(row + r) * (size_t)p->x_stride + k : 0),
                          inside ? 16 : 0);
     }
 }
@@ -72,7 +72,7 @@ DEVICE void gemm_step(float d[TM / 16][TN / 8][4], const unsigned char *x, const
             b[2 * j][0] = four[0], b[2 * j][1] = four[1], b[2 * j + 1][0] = four[2], b[2 * j + 1][1] = four[3];
         }
         UNROLL for (uint32_t i = 0; i < TM / 16; i++)
-            UNROLL for (uint32_t j = 0; j < TN / 8; j++) mma_bf16(d[i][j], a[i], b[j]);
+            UNROLL for (uint32_t j = 0; j < TN / 8; j++) mma_element(d[i][j], a[i], b[j]);
     }
 }
 

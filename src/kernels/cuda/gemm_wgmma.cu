@@ -5,7 +5,7 @@
  * two blocks shares a column tile: each loads half of its weight rows into both, so a block reads 16 + BN / 16 KB a step instead
  * of 16 + BN / 8.
  *
- *     stage: x [128][64], w [BN][64] bf16, rows of 128 bytes, swizzled by TMA
+ *     stage: x [128][64], w [BN][64] elements, rows of 128 bytes, swizzled by TMA
  *     full[s]: one arrival (the producer's, with the bytes expected); empty[s]: one of each consumer warp of the cluster
  *
  * A gated pair: the first BN / 2 rows of the w tile are the gate's, the others the up matrix', so that both sums of a result lie
@@ -17,7 +17,7 @@
  * gemm_epilogue.cuh, PARTS. */
 #include "kernels/cuda/gemm_wgmma.cuh"
 
-#define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
+#define MULTIPLY_(N, d, a, b, acc) wgmma_element_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
 
 DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, const struct wgmma_block *b, uint32_t group)

@@ -1,5 +1,5 @@
 /* What the Hopper products by wgmma share (gemm_wgmma.cu, gemm_fp8_wgmma.cu): the persistent loop's tiles, the producer, the epilogue,
- * the block's parts. A step of k is 64 units of two bytes: 64 bf16 or 128 e4m3.
+ * the block's parts. A step of k is 64 units of two bytes: 64 elements or 128 e4m3.
  *
  * Constants of those files. */
 #ifndef ROSE_CUDA_GEMM_WGMMA_CUH
@@ -21,7 +21,7 @@
 #define COLUMNS (GATED ? HALF : BN)
 #define X_BYTES (BM * BK * 2)
 #define STAGE_BYTES (X_BYTES + BN * BK * 2)
-/* Results of bf16 leave through shared memory of each warp, [16][CHUNK], 16-byte chunk c of row r at c ^ r % 8, in whole lines. */
+/* Results of 16 bits leave through shared memory of each warp, [16][CHUNK], 16-byte chunk c of row r at c ^ r % 8, in whole lines. */
 #ifndef STAGED
 #define STAGED (!OUT_F32 && COLUMNS % 64 == 0)
 #endif
@@ -91,12 +91,12 @@ DEVICE void wgmma_finish(const struct gemm_params *p, const struct gemm_part *pa
         const u32x2 old = ld8((const float *)part->y + at);
         UNROLL for (uint32_t e = 0; e < 2; e++) out[e] += f32_from_bits(old.v[e]);
     } else {
-        const bf16x2 old = as_bf16x2(ld4((const bf16 *)part->y + at));
-        out[0] += bf16x2_lo_f32(old), out[1] += bf16x2_hi_f32(old);
+        const element2 old = as_element2(ld4((const element *)part->y + at));
+        out[0] += element2_lo_f32(old), out[1] += element2_hi_f32(old);
     }
 }
 
-/* Two blocks of 8 columns at a time. float32: four lanes have a sector of 32 bytes. bf16: neighbouring lanes exchange, so that the
+/* Two blocks of 8 columns at a time. float32: four lanes have a sector of 32 bytes. 16 bits: neighbouring lanes exchange, so that the
  * even one has four columns of the first block and the odd one of the second: again a sector. */
 DEVICE void wgmma_direct(const struct gemm_params *p, const struct wgmma_tile *t, uint32_t group, const float d[BN / 2])
 {
@@ -118,7 +118,7 @@ DEVICE void wgmma_direct(const struct gemm_params *p, const struct wgmma_tile *t
                         st8((float *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
                     }
                 }
-                word[i] = f32_to_bf16x2(v[0], v[1]).bits;
+                word[i] = f32_to_element2(v[0], v[1]).bits;
             }
             if (OUT_F32) continue;
             const uint32_t other = shuffle_xor_u32(FULL_WARP, odd ? word[0] : word[1], 1, WARP), mine = odd ? word[1] : word[0];
@@ -126,7 +126,7 @@ DEVICE void wgmma_direct(const struct gemm_params *p, const struct wgmma_tile *t
             const u32x2 out = {{odd ? other : mine, odd ? mine : other}};
             if (ACCUMULATE) warp_sync(FULL_WARP); /* a lane writes over what its neighbour has read */
             if (row < p->rows && col < (uint32_t)part->n)
-                st8((bf16 *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
+                st8((element *)part->y + (size_t)row * (size_t)part->y_stride + col, out);
         }
 }
 
@@ -149,7 +149,7 @@ DEVICE void wgmma_old(const struct gemm_params *p, const struct wgmma_tile *t, u
         size_t y;
         uint32_t shared;
         old[i] = zero;
-        if (wgmma_place(p, t, group, chunk, i, &y, &shared)) old[i] = ld16((const bf16 *)p->part[t->part].y + y);
+        if (wgmma_place(p, t, group, chunk, i, &y, &shared)) old[i] = ld16((const element *)p->part[t->part].y + y);
     }
 }
 
@@ -160,8 +160,8 @@ DEVICE uint32_t wgmma_pair(const struct gemm_params *p, const struct gemm_part *
     if (!BIAS || col < (uint32_t)part->n) {
         UNROLL for (uint32_t e = 0; e < 2; e++) v[e] = gemm_finish(p, part, col + e, d[e], GATED ? up[e] : 0.0f);
     }
-    if (ACCUMULATE) v[0] += bf16x2_lo_f32(as_bf16x2(old)), v[1] += bf16x2_hi_f32(as_bf16x2(old));
-    return f32_to_bf16x2(v[0], v[1]).bits;
+    if (ACCUMULATE) v[0] += element2_lo_f32(as_element2(old)), v[1] += element2_hi_f32(as_element2(old));
+    return f32_to_element2(v[0], v[1]).bits;
 }
 
 /* old: of the first chunk, asked for beside the last products; those of the next chunk are asked for while one is finished. */
@@ -201,7 +201,7 @@ DEVICE void wgmma_staged(const struct gemm_params *p, const struct wgmma_tile *t
         }
         warp_sync(FULL_WARP);
         UNROLL for (uint32_t i = 0; i < CHUNK_TURNS; i++)
-            if (wgmma_place(p, t, group, chunk, i, &y, &shared)) st16((bf16 *)part->y + y, ld16(result + shared));
+            if (wgmma_place(p, t, group, chunk, i, &y, &shared)) st16((element *)part->y + y, ld16(result + shared));
         warp_sync(FULL_WARP);
     }
 }

@@ -82,10 +82,10 @@ DEVICE float gemv_norm_put(u32x4 in, const u32x4 gain[2], unsigned char *to, flo
     u32x4 out;
     UNROLL for (uint32_t i = 0; i < 4; i++)
     {
-        const bf16x2 both = as_bf16x2(in.v[i]);
-        const float lo = bf16x2_lo_f32(both), hi = bf16x2_hi_f32(both);
+        const element2 both = as_element2(in.v[i]);
+        const float lo = element2_lo_f32(both), hi = element2_hi_f32(both);
         sum = fma_f32(hi, hi, fma_f32(lo, lo, sum));
-        out.v[i] = f32_to_bf16x2(lo * gemv_norm_gain(gain, 2 * i), hi * gemv_norm_gain(gain, 2 * i + 1)).bits;
+        out.v[i] = f32_to_element2(lo * gemv_norm_gain(gain, 2 * i), hi * gemv_norm_gain(gain, 2 * i + 1)).bits;
     }
     st16(to, out);
     return sum;
@@ -104,7 +104,7 @@ DEVICE float gemv_norm_scale(const struct gemm_params *p, const struct gemv_norm
 DEVICE void gemv_norm_rows(const struct gemm_params *p, const struct gemv_norm *n, uint32_t first_row, uint32_t first, uint32_t t)
 {
     const uint32_t half = t / 16, v = t % 16, row = half % n->share, stride = NORM_HALVES / n->share;
-    const bf16 *x = (const bf16 *)p->x + (size_t)(first_row + row) * (size_t)p->x_stride + v * 8;
+    const element *x = (const element *)p->x + (size_t)(first_row + row) * (size_t)p->x_stride + v * 8;
     float sum[NORM_SETS];
     UNROLL for (uint32_t r = 0; r < NORM_SETS; r++) sum[r] = 0;
     for (uint32_t s = half / n->share, done = 0; done < n->pieces; s += NORM_AHEAD * stride, done += NORM_AHEAD * stride) {

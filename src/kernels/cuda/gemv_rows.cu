@@ -49,7 +49,7 @@ DEVICE void gemv_multiply(float d[NT][4], const u32x4 lo[2], const u32x4 hi[2], 
             UNROLL for (uint32_t s = 0; s < 2; s++)
             {
                 const uint32_t a[4] = {lo[h].v[2 * s], hi[h].v[2 * s], lo[h].v[2 * s + 1], hi[h].v[2 * s + 1]};
-                mma_bf16(d[j], a, b.v + 2 * s);
+                mma_element(d[j], a, b.v + 2 * s);
             }
         }
 }
@@ -64,7 +64,7 @@ DEVICE void gemv_load_x(const struct gemm_params *p, uint32_t first_row, uint32_
             for (uint32_t m = q; m < rows; m += 8) {
                 const uint32_t k = first_k + chunk * STEP + h * 32 + c * 8;
                 const bool inside = !K_TAIL || k < p->k;
-                const bf16 *from = (const bf16 *)p->x + (size_t)(first_row + m) * (size_t)p->x_stride + (inside ? k : 0);
+                const element *from = (const element *)p->x + (size_t)(first_row + m) * (size_t)p->x_stride + (inside ? k : 0);
                 cp_async16_zfill(x + ((h * p->group + m) * 4 + c) * 16, from, inside ? 16 : 0);
             }
     cp_async_commit();

@@ -10,7 +10,7 @@
  * Warps 0 .. 4 MG - 1 multiply (a warpgroup has 64 weight rows), the last warp's first lane fills the ring: all of it with
  * weights before the predecessor has ended, which hides what lies between two products.
  *
- *     stage: w [KB][64 MG][64], x [KB][N][64] bf16, rows of 128 bytes, swizzled by TMA
+ *     stage: w [KB][64 MG][64], x [KB][N][64] elements, rows of 128 bytes, swizzled by TMA
  *     got:   f32 [CLUSTER - 1][N / 8][128 MG][4]: the others' sums, in the order of their ranks
  *     work:  f32 [groups][blocks][2][N / 2][128 MG]: a block's sums of its first tile, and of one that it only begins
  *
@@ -38,7 +38,7 @@ struct gemv_norm;
 #define W_BYTES (ROWS * 128)
 #define X_BYTES (N * 128)
 #define STAGE_BYTES (KB * (W_BYTES + (NORM ? 0 : X_BYTES)))
-#define MULTIPLY_(N, d, a, b, acc) wgmma_bf16_ss(N, d, a, b, acc)
+#define MULTIPLY_(N, d, a, b, acc) wgmma_element_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
 #include "kernels/cuda/gemv_runs.cuh"
 

@@ -1,13 +1,12 @@
 /* Reading weights in block formats (kernels/params/matmul_blocks.h has the layout). Constant: FORMAT.
  *
- * A weight is scale * code (- minimum). For a matrix instruction the codes become bf16, which holds them exactly, and scales and minima
- * are applied to the sums of a unit in float32: no weight is rounded. A code is put into the mantissa of a bf16 whose exponent makes
- * its place the units (Q4_1, Q4_K: 16 + code, Q5_K: 32 + code, others 128 + code); with minima the constant joins the minimum, without
- * it is subtracted from the pair. */
+ * A weight is scale * code (- minimum). For a matrix instruction the codes become elements (bf16 or f16), which hold them exactly, and scales and minima
+ * are applied to the sums of a unit in float32: no weight is rounded. A code is put into the mantissa of an element whose exponent makes
+ * its place the units (Q4_1, Q4_K: 16 + code, Q5_K: 32 + code, others 128 + code, of f16 1024 + code); with minima the constant joins the
+ * minimum, without it is subtracted from the pair. */
 #ifndef ROSE_CUDA_MATMUL_BLOCKS_CUH
 #define ROSE_CUDA_MATMUL_BLOCKS_CUH
 
-#include "kernels/cuda/common/convert.cuh"
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/params/matmul_blocks.h"
 
@@ -33,35 +32,44 @@ DEVICE const unsigned char *blocks_chunk(const void *w, uint32_t units, uint32_t
     return (const unsigned char *)w + (size_t)tile * units * UNIT_BYTES + (size_t)chunk * CHUNK_BYTES;
 }
 
+/* Pairs of 16, 32, 128 (f16: 1024) and one, and at which bit the first two have their units. */
+#define PAIR_16 (ACT_F16 ? 0x4c004c00u : 0x41804180u)
+#define PAIR_32 (ACT_F16 ? 0x50005000u : 0x42004200u)
+#define PAIR_UNITS (ACT_F16 ? 0x64006400u : 0x43004300u)
+#define PAIR_ONE (ACT_F16 ? 0x3c003c00u : 0x3f803f80u)
+#define PLACE_16 (ACT_F16 ? 6 : 3)
+#define PLACE_32 (ACT_F16 ? 5 : 2)
+
 /* v << by, by may be negative. */
 DEVICE uint32_t blocks_shift(uint32_t v, int by)
 {
     return by >= 0 ? v << (by & 31) : v >> (-by & 31);
 }
 
-/* ---- codes as the A operands of a unit: a[half][4] of bf16 pairs ----------------------------------------------------------------- */
+/* ---- codes as the A operands of a unit: a[half][4] of pairs ----------------------------------------------------------------- */
 
 /* Pair i of row `row` of nibbles. high: the unit's word of the high plane; unit: in the chunk. */
 DEVICE uint32_t blocks_pair(uint32_t word, uint32_t high, uint32_t unit, int row, int i)
 {
-    if (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K) return (blocks_shift(word, 3 - 4 * i) & 0x00780078u) | 0x41804180u;
+    if (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K) return (blocks_shift(word, PLACE_16 - 4 * i) & (0x000f000fu << PLACE_16)) | PAIR_16;
     if (FORMAT == BLOCKS_Q5_K) {
         const int at = (int)(unit % 2) * 8 + row * 4 + i;
-        return (blocks_shift(word, 2 - 4 * i) & 0x003c003cu) | 0x42004200u | (blocks_shift(high, 6 - at) & 0x00400040u);
+        return (blocks_shift(word, PLACE_32 - 4 * i) & (0x000f000fu << PLACE_32)) | PAIR_32 | (blocks_shift(high, PLACE_32 + 4 - at) & (0x00100010u << PLACE_32));
     }
     const uint32_t nibble = word >> (4 * i);
-    if (FORMAT == BLOCKS_MXFP4) { /* e2m1's fields at the top of a bf16's, then twice the value: times 2^127 */
-        const uint32_t t = (nibble & 0x00080008u) << 12 | (nibble & 0x00070007u) << 6;
-        return bf16x2_mul(as_bf16x2(t), as_bf16x2(0x7f007f00u)).bits;
+    if (FORMAT == BLOCKS_MXFP4) { /* e2m1's fields at the top of an element's, then twice the value: times 2^127, of f16 2^15 */
+        const uint32_t t = (nibble & 0x00080008u) << 12 | (nibble & 0x00070007u) << (ACT_F16 ? 9 : 6);
+        return element2_mul(as_element2(t), as_element2(ACT_F16 ? 0x78007800u : 0x7f007f00u)).bits;
     }
-    uint32_t v = (nibble & 0x000f000fu) | 0x43004300u;
+    uint32_t v = (nibble & 0x000f000fu) | PAIR_UNITS;
     if (FORMAT == BLOCKS_Q6_K) v |= blocks_shift(high, 4 - row * 8 - 2 * i) & 0x00300030u;
-    return bf16x2_add(as_bf16x2(v), as_bf16x2(FORMAT == BLOCKS_Q6_K ? 0xc320c320u : 0xc308c308u)).bits; /* - 160, - 136 */
+    return element2_add(as_element2(v), as_element2((PAIR_UNITS | 0x80008000u) + (FORMAT == BLOCKS_Q6_K ? 0x00200020u : 0x00080008u))).bits; /* - 160, - 136 */
 }
-/* Two signed bytes at bits 0 and 16: 128 + low seven bits, then - 128 or, with the sign, - 256, which differ in that bit. */
+/* Two signed bytes at bits 0 and 16: 128 + low seven bits, then - 128 or, with the sign, - 256, which differ in that bit (f16: 1024 and
+ * 1152). */
 DEVICE uint32_t blocks_bytes(uint32_t t)
 {
-    return bf16x2_add(as_bf16x2((t & 0x007f007fu) | 0x43004300u), as_bf16x2((t & 0x00800080u) | 0xc300c300u)).bits;
+    return element2_add(as_element2((t & 0x007f007fu) | PAIR_UNITS), as_element2((t & 0x00800080u) | PAIR_UNITS | 0x80008000u)).bits;
 }
 
 DEVICE void blocks_fragment(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t a[2][4])
@@ -144,8 +152,8 @@ DEVICE void blocks_values(const unsigned char *chunk, uint32_t units, uint32_t u
     UNROLL for (int e = 0; e < 8; e++)
     {
         const int half = e / 4, pair = e / 2 % 2 * 2;
-        const bf16x2 both = as_bf16x2(row ? a[half][pair + 1] : a[half][pair]);
-        float code = e % 2 ? bf16x2_hi_f32(both) : bf16x2_lo_f32(both);
+        const element2 both = as_element2(row ? a[half][pair + 1] : a[half][pair]);
+        float code = e % 2 ? element2_hi_f32(both) : element2_lo_f32(both);
         if (MINIMA) code -= CODE_OFFSET;
         const float scale = row ? HALVES && half ? s.v[3] : s.v[1] : HALVES && half ? s.v[2] : s.v[0];
         v[e] = scale * code;

@@ -5,11 +5,11 @@
  * ...; its warps share k in chunks of 256: warp w has the chunks w, w + WARPS, ... of its split. Each warp keeps a ring of DEPTH chunks
  * in shared memory, filled by cp.async (16 bytes a lane, side by side), across tiles; the first ones come before the predecessor ends.
  *
- *     chunk in the ring -> scales of its units as float32, by all lanes -> per unit: codes to bf16 pairs, two mma.sync with x,
+ *     chunk in the ring -> scales of its units as float32, by all lanes -> per unit: codes to pairs of elements, two mma.sync with x,
  *     sums * scale (- sum of x * minimum) added to the tile's, in float32
  *
  * The weights are mma's first operand, so that a lane's four sums belong to two weight rows, whose scales one 16-byte load brings.
- * No weight is rounded; codes are exact in bf16. Sums of the warps meet in shared memory in the order of the warps, those of the splits
+ * No weight is rounded; codes are exact. Sums of the warps meet in shared memory in the order of the warps, those of the splits
  * in `work` in the order of the splits (as gemv_rows). Bits depend on the plan alone.
  *
  *     shared: f32 red[BUFFERS][WARPS][SUMS], u32 last[4], a warp each: f32 scales[MATRICES][8 units][8][4], ring [DEPTH][MATRICES][chunk];
@@ -90,8 +90,8 @@ DEVICE void few_multiply(float d[NT][4], const uint32_t a[2][4], const unsigned 
         UNROLL for (int half = 0; half < 1 + HALVES; half++)
         {
             float t[4] = {0, 0, 0, 0};
-            mma_bf16(t, a[half], b.v + 2 * half);
-            if (!HALVES) mma_bf16(t, a[1], b.v + 2);
+            mma_element(t, a[half], b.v + 2 * half);
+            if (!HALVES) mma_element(t, a[1], b.v + 2);
             UNROLL for (int e = 0; e < 4; e++) d[j][e] = fma_f32(s[2 * half + e / 2], t[e], d[j][e]);
         }
         if (MINIMA) {
@@ -105,7 +105,7 @@ DEVICE void few_multiply(float d[NT][4], const uint32_t a[2][4], const unsigned 
 DEVICE void few_load_x(const struct gemm_params *p, uint32_t first_row, uint32_t rows, uint32_t first_unit, uint32_t units, unsigned char *x, float *sums)
 {
     for (uint32_t m = 0; m < rows; m++) {
-        const bf16 *from = (const bf16 *)p->x + (size_t)(first_row + m) * (size_t)p->x_stride + first_unit * BLOCKS_UNIT;
+        const element *from = (const element *)p->x + (size_t)(first_row + m) * (size_t)p->x_stride + first_unit * BLOCKS_UNIT;
         for (uint32_t i = thread_x(); i < units * 8; i += THREADS)
             cp_async8(x + (i / 8 * p->group + m) * 64 + i % 4 * 16 + i / 4 % 2 * 8, from + i * 4);
     }
@@ -120,7 +120,7 @@ DEVICE void few_load_x(const struct gemm_params *p, uint32_t first_row, uint32_t
             UNROLL for (uint32_t h = 0; h < 4; h++)
             {
                 const u32x4 v = ld16(x + (i / (NT * 8) * p->group + m) * 64 + h * 16);
-                UNROLL for (int e = 0; e < 4; e++) sum += bf16x2_lo_f32(as_bf16x2(v.v[e])) + bf16x2_hi_f32(as_bf16x2(v.v[e]));
+                UNROLL for (int e = 0; e < 4; e++) sum += element2_lo_f32(as_element2(v.v[e])) + element2_hi_f32(as_element2(v.v[e]));
             }
         }
         sums[i] = sum;

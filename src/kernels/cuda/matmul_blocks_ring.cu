@@ -3,13 +3,13 @@
  * units as in gemv_wgmma.cu (groups of N rows of x, sums that meet in `work`). A unit is a chunk (256 of k) of WARPS tiles of 16 weight
  * rows, a tile a warp; of a gated pair tiles of both matrices in turn.
  *
- *     chunk -> scales of its units as float32, by all lanes -> per unit (32 of k): codes to bf16 pairs, two mma.sync with x, sums * scale
+ *     chunk -> scales of its units as float32, by all lanes -> per unit (32 of k): codes to pairs of elements, two mma.sync with x, sums * scale
  *     (- sum of x * minimum: a product with ones) added in float32
  *
  * No weight is rounded. Lane (q, c) takes elements 4c .. and 16 + 4c .. of a unit, of x from row 2 (q % 4) + q / 4: swizzled as TMA leaves
  * them, sixteen lanes then read all banks. Bits depend on the plan alone.
  *
- *     stage: x [4][N][64] bf16, rows of 128 bytes, swizzled; a chunk of each warp's tile; whole KB. Behind the stages 1 KB a warp: scales
+ *     stage: x [4][N][64] elements, rows of 128 bytes, swizzled; a chunk of each warp's tile; whole KB. Behind the stages 1 KB a warp: scales
  *            f32 [8 units][8][4]; at the end of a tile sums of the up matrix on their way to the gate's warp
  *
  * Constants: FORMAT, N (8 .. 64), WARPS (8, 12, 16), STAGES, PARTS, K_TAIL (the last chunk of k is not whole); those of gemm_epilogue.cuh. */
@@ -24,11 +24,11 @@
 #define STAGE_BYTES ((X_BYTES + WARPS * CHUNK_BYTES + 1023) / 1024 * 1024)
 #define UNITS (N < 32 ? 2 : 1) /* at once; all eight compile for seconds */
 #define EARLY (N < 32) /* the old y is asked for while weights stream: as many registers as there are sums */
-#define GEMV_ROW(c, e) (((c) * 2 + (e)) % 4 * 2 + ((c) * 2 + (e)) / 4)
+#define GEMV_ROW(c, e) BLOCKS_X_ROW(c, e)
 #define GEMV_BYTES(p, tile, chunk, bytes) ((bytes) + ring_bytes(p, tile, chunk))
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
-#include "kernels/cuda/matmul_blocks_scales.cuh"
+#include "kernels/cuda/matmul_blocks_unit.cuh"
 
 /* Units of chunk `chunk` of k. */
 DEVICE uint32_t ring_units(const struct gemm_params *p, uint32_t chunk)
@@ -68,33 +68,6 @@ DEVICE void gemv_load_x(const struct gemm_wgmma_params *p, const struct gemm_fp8
 {
     (void)s;
     UNROLL for (uint32_t b = 0; b < KB; b++) tma_load_2d(stage + b * (N * 128), &p->x, (int32_t)((chunk * KB + b) * 64), (int32_t)row, full, policy);
-}
-
-/* One unit: d += (codes * x) scaled. unit: in the chunk. */
-DEVICE void ring_unit(float d[N / 2], const uint32_t a[2][4], const unsigned char *scale, const unsigned char *x, uint32_t unit)
-{
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, row = q % 4 * 2 + q / 4, ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
-    const u32x4 bits = ld16(scale + (unit * 8 + q) * 16);
-    float s[4];
-    UNROLL for (int i = 0; i < 4; i++) s[i] = f32_from_bits(bits.v[i]);
-    UNROLL for (uint32_t j = 0; j < N / 8; j++)
-    {
-        const unsigned char *at = x + unit / 2 * (N * 128) + (j * 8 + row) * 128 + c % 2 * 8;
-        u32x2 b[2];
-        float sum[4] = {0, 0, 0, 0};
-        UNROLL for (uint32_t half = 0; half < 2; half++) b[half] = ld8(at + (((unit % 2 * 4 + half * 2 + c / 2) ^ row) << 4));
-        UNROLL for (int half = 0; half < 1 + HALVES; half++)
-        {
-            float t[4] = {0, 0, 0, 0};
-            mma_bf16(t, a[half], b[half].v);
-            if (!HALVES) mma_bf16(t, a[1], b[1].v);
-            UNROLL for (int e = 0; e < 4; e++) d[4 * j + e] = fma_f32(s[2 * half + e / 2], t[e], d[4 * j + e]);
-        }
-        if (MINIMA) {
-            UNROLL for (int half = 0; half < 2; half++) mma_bf16(sum, ones, b[half].v);
-            UNROLL for (int e = 0; e < 4; e++) d[4 * j + e] = fma_f32(s[2 + e / 2], sum[e], d[4 * j + e]);
-        }
-    }
 }
 
 #if GATED
@@ -144,7 +117,7 @@ DEVICE void ring_consume(const struct gemm_params *p, const unsigned char *stage
                 {
                     uint32_t a[2][4];
                     blocks_fragment(chunk, units, i, lane_id(), a);
-                    ring_unit(d, a, scales, x, i);
+                    blocks_unit(d, a, scales, x, i);
                 }
             }
             warp_sync(FULL_WARP);

@@ -1,6 +1,6 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Rows of a matrix in a block format as bf16: rows that an index names (token embedding), or one after the other, for products of many
- * rows, which then read bf16 (a panel of the matrix in scratch memory).
+/* Rows of a matrix in a block format as elements: rows that an index names (token embedding), or one after the other, for products of many
+ * rows, which then read those (a panel of the matrix in scratch memory).
  *
  *     one after the other: a thread takes a lane's elements of a unit, of rows q and q + 8 of a tile: 8 bytes of codes, four stores of
  *                          8 bytes, four lanes' 32 bytes side by side
@@ -15,18 +15,18 @@
 /* Four neighbours at column col. */
 DEVICE void rows_store(const struct matmul_blocks_rows_params *p, uint32_t row, uint32_t col, const float v[4])
 {
-    bf16 *y = (bf16 *)p->y + (size_t)row * (size_t)p->y_stride + col;
+    element *y = (element *)p->y + (size_t)row * (size_t)p->y_stride + col;
     float r[4];
     UNROLL for (int e = 0; e < 4; e++) r[e] = GATHER ? p->scale * v[e] : v[e];
     if (ACC) {
         const u32x2 old = ld8(y);
         UNROLL for (int e = 0; e < 4; e++)
         {
-            const bf16x2 both = as_bf16x2(old.v[e / 2]);
-            r[e] = fma_f32(p->scale, v[e], e % 2 ? bf16x2_hi_f32(both) : bf16x2_lo_f32(both));
+            const element2 both = as_element2(old.v[e / 2]);
+            r[e] = fma_f32(p->scale, v[e], e % 2 ? element2_hi_f32(both) : element2_lo_f32(both));
         }
     }
-    u32x2 out = {{f32_to_bf16x2(r[0], r[1]).bits, f32_to_bf16x2(r[2], r[3]).bits}};
+    u32x2 out = {{f32_to_element2(r[0], r[1]).bits, f32_to_element2(r[2], r[3]).bits}};
     st8(y, out);
 }
 

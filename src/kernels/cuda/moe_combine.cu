@@ -29,27 +29,27 @@ KERNEL(moe_combine, struct moe_combine_params, p, THREADS, 1)
                 v[j] = zero;
                 if (from + j < TOP_K && row[from + j < TOP_K ? from + j : 0] >= 0)
                     v[j] =
-                        ld16_nc((const bf16 *)p.rows + (uint64_t)(uint32_t)row[from + j] * HIDDEN + at * 8);
+                        ld16_nc((const element *)p.rows + (uint64_t)(uint32_t)row[from + j] * HIDDEN + at * 8);
             }
             UNROLL for (uint32_t j = 0; j < DEEP; j++)
             {
                 float w = from + j < TOP_K ? weight[from + j < TOP_K ? from + j : 0] : 0.0f;
                 UNROLL for (uint32_t i = 0; i < 4; i++)
                 {
-                    sum[2 * i] = fma_f32(w, bf16x2_lo_f32(as_bf16x2(v[j].v[i])), sum[2 * i]);
-                    sum[2 * i + 1] = fma_f32(w, bf16x2_hi_f32(as_bf16x2(v[j].v[i])), sum[2 * i + 1]);
+                    sum[2 * i] = fma_f32(w, element2_lo_f32(as_element2(v[j].v[i])), sum[2 * i]);
+                    sum[2 * i + 1] = fma_f32(w, element2_hi_f32(as_element2(v[j].v[i])), sum[2 * i + 1]);
                 }
             }
         }
-        bf16 *y = (bf16 *)p.y + (uint64_t)t * p.y_stride + at * 8;
+        element *y = (element *)p.y + (uint64_t)t * p.y_stride + at * 8;
         u32x4 old = {{0, 0, 0, 0}}, out;
         if (ACCUMULATE) old = ld16(y);
         UNROLL for (uint32_t i = 0; i < 4; i++)
         {
             float lo = sum[2 * i] * ALPHA, hi = sum[2 * i + 1] * ALPHA;
             if (ACCUMULATE)
-                lo += bf16x2_lo_f32(as_bf16x2(old.v[i])), hi += bf16x2_hi_f32(as_bf16x2(old.v[i]));
-            out.v[i] = f32_to_bf16x2(lo, hi).bits;
+                lo += element2_lo_f32(as_element2(old.v[i])), hi += element2_hi_f32(as_element2(old.v[i]));
+            out.v[i] = f32_to_element2(lo, hi).bits;
         }
         st16(y, out);
     }

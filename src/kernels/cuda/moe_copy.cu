@@ -13,7 +13,7 @@ KERNEL(moe_copy, struct moe_dispatch_params, p, THREADS, 1)
     grid_dependency_wait();
     grid_dependency_launch();
     if (t >= (uint32_t)p.tokens) return;
-    const bf16 *x = (const bf16 *)p.x + (uint64_t)t * p.x_stride;
+    const element *x = (const element *)p.x + (uint64_t)t * p.x_stride;
     vec v[DEEP];
     UNROLL for (uint32_t i = 0; i < DEEP; i++)
     {
@@ -51,7 +51,7 @@ KERNEL(moe_copy, struct moe_dispatch_params, p, THREADS, 1)
             UNROLL for (uint32_t i = 0; i < DEEP; i++)
             {
                 uint32_t at = from + i * THREADS + thread_x();
-                if (row >= 0 && at < VECTORS) st16((bf16 *)p.rows + (uint64_t)(uint32_t)row * HIDDEN + at * 8, v[i]);
+                if (row >= 0 && at < VECTORS) st16((element *)p.rows + (uint64_t)(uint32_t)row * HIDDEN + at * 8, v[i]);
             }
         }
     }

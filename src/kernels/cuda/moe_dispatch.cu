@@ -29,7 +29,7 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
     vec first = vec_zero();
     uint32_t first_at = moe_slice(unit % slices, slices) + thread_x();
     if (unit < units && first_at < VECTORS)
-        first = ld16((const bf16 *)p.x + (uint64_t)(unit / slices) * p.x_stride + first_at * 8);
+        first = ld16((const element *)p.x + (uint64_t)(unit / slices) * p.x_stride + first_at * 8);
     UNROLL_N(1) for (uint32_t e = thread_x(); e < EXPERTS; e += THREADS) count[e] = 0;
 
     uint32_t step = EVERY ? WARPS : WARPS * grid_dim_x();
@@ -79,7 +79,7 @@ KERNEL(moe_dispatch, struct moe_dispatch_params, p, THREADS, 1)
         const uint32_t end = moe_slice(slice + 1, slices);
         UNROLL_N(1) for (uint32_t v = moe_slice(slice, slices) + thread_x(); v - lane < end; v += THREADS) {
             vec x = first;
-            if ((unit != block_x() || v != first_at) && v < end) x = ld16((const bf16 *)p.x + (uint64_t)t * p.x_stride + v * 8);
+            if ((unit != block_x() || v != first_at) && v < end) x = ld16((const element *)p.x + (uint64_t)t * p.x_stride + v * 8);
             moe_put(&p, x, v, v < end, place, 0, 1);
         }
         block_sync();

@@ -179,7 +179,7 @@ KERNEL(moe_dispatch_few, struct moe_dispatch_params, p, THREADS, 1)
     const uint32_t begin = moe_slice(slice, slices), width = moe_slice(slice + 1, slices) - begin;
     const uint32_t span = max_u32((width + 31) / 32 * 32, 32), lanes = span < THREADS ? THREADS / span : 1, mine = thread_x() / span;
     const uint32_t at = span < THREADS ? thread_x() % span : thread_x();
-    const bf16 *const row = (const bf16 *)p.x + (uint64_t)own * p.x_stride;
+    const element *const row = (const element *)p.x + (uint64_t)own * p.x_stride;
     vec first = vec_zero();
     if (own < tokens && at < width) first = ld16(row + (begin + at) * 8);
     for (uint32_t w = thread_x(); CLUSTER > 1 && w < WORDS; w += THREADS) bitmap[w] = 0;

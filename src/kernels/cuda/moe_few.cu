@@ -122,7 +122,7 @@ DEVICE void produce(const struct moe_few_params *p, const struct lists *l, unsig
     UNROLL_N(1) for (uint32_t unit = first; unit < units; unit += step)
     {
         const uint32_t e = l->expert[GATED ? unit / TILES : unit], row = GATED ? unit % TILES * 8 + lane % 8 : min_u32(block_x() * 16 + lane, N - 1);
-        const bf16 *w = (const bf16 *)p->weight[GATED ? lane / 8 % 2 : 0] + (uint64_t)e * p->weight_stride + (uint64_t)row * K;
+        const element *w = (const element *)p->weight[GATED ? lane / 8 % 2 : 0] + (uint64_t)e * p->weight_stride + (uint64_t)row * K;
         UNROLL_N(1) for (uint32_t c = 0; c < CHUNKS; c++)
         {
             const uint32_t bytes = chunk_length(c) * 2;
@@ -142,7 +142,7 @@ DEVICE void load_tokens(const struct moe_few_params *p, const struct lists *l, u
     const bool has = first + q < l->begin[i + 1] - begin;
     uint32_t at = begin + (has ? first + q : 0);
     if (GATED) at = l->source[at] / TOP_K;
-    const bf16 *x = (const bf16 *)p->x + (uint64_t)at * p->x_stride + chunk * CHUNK;
+    const element *x = (const element *)p->x + (uint64_t)at * p->x_stride + chunk * CHUNK;
     UNROLL for (uint32_t s = 0; s < STEPS; s++)
     {
         u32x4 zero = {{0, 0, 0, 0}};
@@ -167,7 +167,7 @@ DEVICE void multiply(const unsigned char *stage, uint32_t length, const u32x4 b[
         UNROLL for (uint32_t h = 0; h < 4; h += 2)
         {
             const uint32_t a[4] = {a0.v[h], a1.v[h], a0.v[h + 1], a1.v[h + 1]};
-            mma_bf16(d, a, b[s].v + h);
+            mma_element(d, a, b[s].v + h);
         }
     }
 }
@@ -197,7 +197,7 @@ DEVICE void finish(const struct moe_few_params *p, const struct lists *l, uint32
         {
             const uint32_t slot = pass * 8 + 2 * c + h;
             if (slot < tokens)
-                ((bf16 *)p->y)[(uint64_t)(begin + slot) * N + row] = f32_to_bf16(act_value(ACT, 1.0f, d[h] + gate) * (d[h + 2] + up));
+                ((element *)p->y)[(uint64_t)(begin + slot) * N + row] = f32_to_element(act_value(ACT, 1.0f, d[h] + gate) * (d[h + 2] + up));
         }
     }
 }
@@ -337,10 +337,10 @@ KERNEL(moe_few, struct moe_few_params, p, THREADS, 1)
         if (row >= N) continue;
         float total = 0.0f;
         UNROLL for (uint32_t w = 0; w < WARPS; w++) total += sum[w * (MAX_TOKENS * 16) + i];
-        bf16 *y = (bf16 *)p.y + (uint64_t)(i / 16) * p.y_stride + row;
+        element *y = (element *)p.y + (uint64_t)(i / 16) * p.y_stride + row;
         total *= ALPHA;
-        if (ACCUMULATE) total += bf16_to_f32(*y);
-        *y = f32_to_bf16(total);
+        if (ACCUMULATE) total += element_to_f32(*y);
+        *y = f32_to_element(total);
     }
 #endif
 }

@@ -40,7 +40,7 @@ DEVICE void moe_put(const struct moe_dispatch_params *p, vec x, uint32_t v, bool
         if (row < 0 || !live) continue;
         char *to = (char *)p->rows + OUT_BYTES((uint64_t)(uint32_t)row * HIDDEN);
         if (OUT == ACT_OUT_BF16)
-            vec_st((bf16 *)to + v * 8, x);
+            vec_st((element *)to + v * 8, x);
         else
             quant_store(to, v * 8, f, factor);
         if (OUT != ACT_OUT_BF16 && v % LANES == 0) quant_store_scale(p->scales, (uint32_t)row, v * 8, p->scale_stride, 1, bits);

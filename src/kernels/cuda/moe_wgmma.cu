@@ -91,7 +91,7 @@ DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             if (row < t.rows) from = GATHER ? ((const uint32_t *)p->source)[t.place + row] / TOP_K : t.place + row;
             at[i] = (uint32_t)((uint64_t)from * p->x_stride / 8) + chunk;
         }
-        const bf16 *x = (const bf16 *)p->x;
+        const element *x = (const element *)p->x;
         UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
         {
             unsigned char *to = stages + stage * STAGE_BYTES;
@@ -155,7 +155,7 @@ DEVICE uint32_t result_pair(const float *d, const float *up, f32x2 bias, f32x2 u
         a = act_value(ACT, 1.0f, a) * (up[0] + up_bias.v[0]);
         b = act_value(ACT, 1.0f, b) * (up[1] + up_bias.v[1]);
     }
-    return f32_to_bf16x2(a, b).bits;
+    return f32_to_element2(a, b).bits;
 }
 
 /* rows: of the tile's that this warp has, up to 16, the first is place `place`. */
@@ -184,7 +184,7 @@ DEVICE void finish(const struct moe_wgmma_params *p, const struct tile *t, const
         {
             const uint32_t row = i * 2 + lane / 16, group = lane % 16, column = t->column + half * 128 + group * 8;
             if ((int32_t)row < rows && (N % OUT == 0 || column < N))
-                st16((bf16 *)p->y + (uint64_t)(place + row) * N + column, ld16(result + row * 256 + ((group ^ (row & 7)) << 4)));
+                st16((element *)p->y + (uint64_t)(place + row) * N + column, ld16(result + row * 256 + ((group ^ (row & 7)) << 4)));
         }
         warp_sync(FULL_WARP);
     }
@@ -218,7 +218,7 @@ DEVICE void consume(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             mbarrier_wait(&full[stage], phase);
             const uint64_t a = a0 + stage * (STAGE_BYTES >> 4), b = b0 + stage * (STAGE_BYTES >> 4);
             wgmma_fence();
-            UNROLL for (uint32_t k = 0; k < 4; k++) wgmma_bf16_ss(256, d, a + k * 2, b + k * 2, s + k > 0);
+            UNROLL for (uint32_t k = 0; k < 4; k++) wgmma_element_ss(256, d, a + k * 2, b + k * 2, s + k > 0);
             wgmma_commit();
             wgmma_wait(1);
             if (s > 0 && lane_id() == 0) mbarrier_arrive(&empty[before]);

@@ -6,7 +6,7 @@
 #include "kernels/cuda/quant.cuh"
 #include "kernels/params/norm_rows.h"
 
-/* x = bf16(x + add) */
+/* x = element(x + add) */
 DEVICE void norm_add(vec *x, const vec *add)
 {
     float f[VEC_BF16], g[VEC_BF16];

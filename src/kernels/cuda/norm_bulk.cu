@@ -43,8 +43,8 @@ DEVICE float norm_block_max(float v, float *part)
 DEVICE void norm_load(const struct norm_rows_params *p, unsigned char *stage, mbarrier *full, uint32_t row)
 {
     mbarrier_arrive_expect(full, N * 2 * (1 + ADD));
-    bulk_load(stage, (const bf16 *)p->x + row * p->x_stride, N * 2, full, l2_evict_first());
-    if (ADD) bulk_load(stage + SLOT, (const bf16 *)p->add + row * p->add_stride, N * 2, full, l2_evict_first());
+    bulk_load(stage, (const element *)p->x + row * p->x_stride, N * 2, full, l2_evict_first());
+    if (ADD) bulk_load(stage + SLOT, (const element *)p->add + row * p->add_stride, N * 2, full, l2_evict_first());
 }
 
 /* Weights and biases of the thread's vectors, once for all its rows. */
@@ -93,9 +93,9 @@ KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
             uint32_t c = (t + i * THREADS) * VEC_BF16;
             x[i] = vec_zero();
             if (c >= N) continue;
-            x[i] = vec_ld((const bf16 *)at + c);
+            x[i] = vec_ld((const element *)at + c);
             if (ADD) {
-                vec add = vec_ld((const bf16 *)(at + SLOT) + c);
+                vec add = vec_ld((const element *)(at + SLOT) + c);
                 norm_add(&x[i], &add);
             }
             sum = norm_first(&x[i], sum);
@@ -119,7 +119,7 @@ KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
             const bool live = c < N;
             float *f = v[TOKEN ? i : 0];
             norm_values(&x[i], &x[i], weight[i], bias[i], mean, scale, f);
-            if (ADD && live) vec_st(STORE ? (bf16 *)at + c : (bf16 *)p.x + row * p.x_stride + c, x[i]);
+            if (ADD && live) vec_st(STORE ? (element *)at + c : (element *)p.x + row * p.x_stride + c, x[i]);
             if (TOKEN) {
                 if (live) largest = max_f32(largest, quant_largest(f));
                 continue;
@@ -143,7 +143,7 @@ KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
             fence_proxy_async();
             block_sync();
             if (t == 0) {
-                if (ADD) bulk_store((bf16 *)p.x + row * p.x_stride, at, N * 2);
+                if (ADD) bulk_store((element *)p.x + row * p.x_stride, at, N * 2);
                 bulk_store((char *)p.y + OUT_BYTES(row * p.y_stride), y, OUT_BYTES(N));
                 bulk_commit();
                 bulk_wait_read(1); /* the row before has left its stage */

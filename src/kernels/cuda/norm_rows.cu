@@ -1,7 +1,7 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) of bf16 rows, read once and kept in registers.
+/* RMSNorm (Zhang & Sennrich 2019) and LayerNorm (Ba et al. 2016) of rows of 16-bit elements, read once and kept in registers.
  *
- *     x = bf16(x + add)                                              ADD (the residual stream, in place)
+ *     x = element(x + add)                                           ADD (the residual stream, in place)
  *     n = x / sqrt(mean(x^2) + eps)                                  RMS
  *     n = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)          LAYER: two reductions of the same registers
  *     y = OUT([y +] alpha * (n * (offset + weight) + bias))         ACCUMULATE adds the old y; OUT: quant.cuh
@@ -86,9 +86,9 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
             x[r][i] = vec_zero();
             if (ADD) add[r][i] = vec_zero();
             if (row < p.rows && c < N) {
-                x[r][i] = vec_ld((const bf16 *)p.x + row * p.x_stride + c);
-                if (ADD) add[r][i] = vec_ld_nc((const bf16 *)p.add + row * p.add_stride + c);
-                if (ACCUMULATE) old[r][i] = vec_ld((const bf16 *)p.y + row * p.y_stride + c);
+                x[r][i] = vec_ld((const element *)p.x + row * p.x_stride + c);
+                if (ADD) add[r][i] = vec_ld_nc((const element *)p.add + row * p.add_stride + c);
+                if (ACCUMULATE) old[r][i] = vec_ld((const element *)p.y + row * p.y_stride + c);
             }
         }
     float global = 0;
@@ -132,7 +132,7 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
             const float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS));
             float *f = v[TOKEN ? r : 0][TOKEN ? i : 0];
             norm_values(&x[r][i], &old[ACCUMULATE ? r : 0][i], weight[i], bias[i], mean[r], scale, f);
-            if (ADD && live) vec_st((bf16 *)p.x + row * p.x_stride + c, x[r][i]);
+            if (ADD && live) vec_st((element *)p.x + row * p.x_stride + c, x[r][i]);
             if (TOKEN) {
                 if (live) largest[r] = max_f32(largest[r], quant_largest(f));
                 continue;

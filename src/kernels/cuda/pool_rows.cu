@@ -55,7 +55,7 @@ KERNEL(pool_rows, struct pool_rows_params, p, THREADS, 1)
     if (kind == POOL_LAST) first = n - 1;
     if (kind == POOL_CLS) end = first + 1;
     const bool there = n > 0 && col < COLS;
-    const bf16 *x = (const bf16 *)p.x + row0 * p.x_stride + col;
+    const element *x = (const element *)p.x + row0 * p.x_stride + col;
 
     float sum[VEC_BF16];
     UNROLL for (int e = 0; e < VEC_BF16; e++) sum[e] = kind == POOL_MAX ? -INF_F32 : 0.0f;
@@ -87,6 +87,6 @@ KERNEL(pool_rows, struct pool_rows_params, p, THREADS, 1)
 #if OUT_F32
     ((float *)p.y)[seq * p.y_stride + at] = y;
 #else
-    ((bf16 *)p.y)[seq * p.y_stride + at] = f32_to_bf16(y);
+    ((element *)p.y)[seq * p.y_stride + at] = f32_to_element(y);
 #endif
 }

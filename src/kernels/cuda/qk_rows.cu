@@ -15,7 +15,7 @@
  *
  * Constants: HEADS KV_HEADS HD VEC_BYTES TPR REP THREADS; NORM: bytes of a weight, 0: none; NORM_AFTER: norm behind the rotation;
  * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS; KV_ELEM: bytes of an element
- * of the pages (2 bf16, 1 e4m3, saturated); SHARE: a block computes the angles of its rows once, in shared memory, instead of
+ * of the pages (2 as the activations, 1 e4m3, saturated); SHARE: a block computes the angles of its rows once, in shared memory, instead of
  * every group its own (a sine and a cosine of 64 pairs cost more than the head that they turn). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/trig.cuh"
@@ -151,9 +151,9 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     grid_dependency_wait();
 
     /* All loads before the first use. */
-    const bf16 *from = kind == QUERY ? (const bf16 *)p.q + row * p.q_stride
-                       : kind == KEY ? (const bf16 *)p.k + row * p.k_stride
-                                     : (const bf16 *)p.v + row * p.v_stride;
+    const element *from = kind == QUERY ? (const element *)p.q + row * p.q_stride
+                       : kind == KEY ? (const element *)p.k + row * p.k_stride
+                                     : (const element *)p.v + row * p.v_stride;
     vec x[REP][PER][2];
     UNROLL for (int r = 0; r < REP; r++)
         UNROLL for (int i = 0; i < PER; i++)
@@ -189,7 +189,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     }
 #endif
 
-    char *to = kind == QUERY ? (char *)((bf16 *)p.q + row * p.q_stride) : (char *)((bf16 *)p.k + row * p.k_stride);
+    char *to = kind == QUERY ? (char *)((element *)p.q + row * p.q_stride) : (char *)((element *)p.k + row * p.k_stride);
     int64_t head_bytes = HD * 2;
     bool keep = live;
     if (WRITE && kind != QUERY) {

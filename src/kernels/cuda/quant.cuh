@@ -1,4 +1,4 @@
-/* From float32 results to what is stored: bf16, or a narrow format with the scale of a group of neighbours. Used by kernels whose
+/* From float32 results to what is stored: elements, or a narrow format with the scale of a group of neighbours. Used by kernels whose
  * threads hold vectors t, t + TPR, ... of a row, so that a group lies in neighbouring lanes.
  *
  * Constants: OUT (kernels/params/act_rows.h), SCALE_UP, TILED; N, TPR.
@@ -55,7 +55,7 @@ DEVICE float quant_scale(float largest, float global, uint32_t *bits)
 DEVICE void quant_store(void *row, uint32_t c, const float *v, float factor)
 {
     if (OUT == ACT_OUT_BF16) {
-        vec_st((bf16 *)row + c, vec_from_f32(v));
+        vec_st((element *)row + c, vec_from_f32(v));
         return;
     }
     float f[VEC_BF16];

@@ -1,5 +1,5 @@
 // arch: sm_80 sm_89 sm_90a sm_100a sm_120a
-/* Small element-wise ops on bf16 rows: gather (token embedding, rows to be sampled), logits soft cap, add, and a gate a row.
+/* Small element-wise ops on rows of 16-bit elements: gather (token embedding, rows to be sampled), logits soft cap, add, and a gate a row.
  *
  * A block is RPB groups of TPR threads; a group takes one of the PIECES of a row, PER vectors a thread, TPR apart.
  *
@@ -37,7 +37,7 @@ KERNEL(value_rows, struct value_rows_params, p, TPR *RPB, 1)
         there = from >= 0 && from < (int64_t)p.x_rows;
     }
     if (OP == VALUE_ROW_GATE && live)
-        gate = rcp_approx(1.0f + exp_approx(F32 ? -((const float *)p.x)[row * p.x_stride] : -bf16_to_f32(((const bf16 *)p.x)[row * p.x_stride])));
+        gate = rcp_approx(1.0f + exp_approx(F32 ? -((const float *)p.x)[row * p.x_stride] : -element_to_f32(((const element *)p.x)[row * p.x_stride])));
     vec x[PER], y[PER];
     const bool old = OP == VALUE_ADD || OP == VALUE_ROW_GATE || (OP == VALUE_GATHER && ACC);
     const int bytes = LANES == VEC_BF16 ? 2 : 4;
@@ -59,7 +59,7 @@ KERNEL(value_rows, struct value_rows_params, p, TPR *RPB, 1)
         vec_to_f32(&x[i], a);
         vec_to_f32(&y[i], b);
         UNROLL for (int e = 0; e < VEC_BF16; e++) a[e] = value_one(a[e], b[e], gate);
-        if (live && c < N) vec_st((bf16 *)p.y + row * p.y_stride + c, vec_from_f32(a));
+        if (live && c < N) vec_st((element *)p.y + row * p.y_stride + c, vec_from_f32(a));
 #endif
     }
 }

@@ -118,6 +118,39 @@ DEVICE float f16x2_hi_f32(f16x2 x)
     h.bits = (uint16_t)(x.bits >> 16);
     return f16_to_f32(h);
 }
+DEVICE f16x2 as_f16x2(uint32_t bits)
+{
+    f16x2 r;
+    r.bits = bits;
+    return r;
+}
+/* The same conversions, but what lies beyond +-65504 becomes that; NaN stays NaN. */
+#ifdef ROSE_SIMT
+DEVICE uint16_t rose_f16_finite_(float x)
+{
+    return rose_f16_encode_(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+}
+#endif
+DEVICE f16 f32_to_f16_finite(float x)
+{
+    f16 r;
+#ifdef ROSE_SIMT
+    r.bits = rose_f16_finite_(x);
+#else
+    asm("cvt.rn.satfinite.f16.f32 %0, %1;" : "=h"(r.bits) : "f"(x));
+#endif
+    return r;
+}
+DEVICE f16x2 f32_to_f16x2_finite(float lo, float hi)
+{
+    f16x2 r;
+#ifdef ROSE_SIMT
+    r.bits = (uint32_t)rose_f16_finite_(hi) << 16 | rose_f16_finite_(lo);
+#else
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r.bits) : "f"(hi), "f"(lo));
+#endif
+    return r;
+}
 
 /* ---- 8 bits and fewer: the bit form ------------------------------------------------------------------------------------
  * Rounds |x| to M mantissa bits. At or above the smallest normal (bits min_normal) by adding half a unit to the float's
@@ -374,6 +407,14 @@ DEVICE f16x2 f16x2_fma(f16x2 a, f16x2 b, f16x2 c)
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r.bits) : "r"(a.bits), "r"(b.bits), "r"(c.bits));
 #endif
     return r;
+}
+DEVICE f16x2 f16x2_mul(f16x2 a, f16x2 b)
+{
+    return f16x2_fma(a, b, as_f16x2(0x80008000u));
+}
+DEVICE f16x2 f16x2_add(f16x2 a, f16x2 b)
+{
+    return f16x2_fma(a, as_f16x2(0x3c003c00u), b);
 }
 
 /* Eight e2m1 codes (element i in nibble i) to four bf16 pairs, exactly. The bits of a code are the top of a bf16's

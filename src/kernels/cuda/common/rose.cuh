@@ -4,7 +4,7 @@
 #include "kernels/cuda/common/types.cuh"
 #include "kernels/cuda/common/thread.cuh"
 #include "kernels/cuda/common/memory.cuh"
-#include "kernels/cuda/common/convert.cuh"
+#include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/math.cuh"
 #include "kernels/cuda/common/grid.cuh"
 #endif

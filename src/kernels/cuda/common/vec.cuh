@@ -1,10 +1,10 @@
 /* The widest vector of an architecture's global memory instructions, chosen by the plan: VEC_BYTES is 16 or 32 (sm_100 and
- * later: one instruction; before, two). Eight or sixteen bf16, four or eight f32. Rows that no such vectors divide take 8 or 4
- * bytes (four or two bf16). */
+ * later: one instruction; before, two). Eight or sixteen elements, four or eight f32. Rows that no such vectors divide take 8 or 4
+ * bytes (four or two elements). */
 #ifndef ROSE_CUDA_VEC_CUH
 #define ROSE_CUDA_VEC_CUH
 
-#include "kernels/cuda/common/convert.cuh"
+#include "kernels/cuda/common/element.cuh"
 #include "kernels/cuda/common/memory.cuh"
 
 #if VEC_BYTES == 32
@@ -48,7 +48,7 @@ DEVICE vec vec_of_word(uint32_t v)
 #endif
 
 #define VEC_WORDS (VEC_BYTES / 4)
-#define VEC_BF16 (VEC_BYTES / 2) /* bf16 elements a vector */
+#define VEC_BF16 (VEC_BYTES / 2) /* 16-bit elements a vector */
 
 DEVICE vec vec_zero(void)
 {
@@ -56,22 +56,22 @@ DEVICE vec vec_zero(void)
     UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = 0;
     return r;
 }
-/* VEC_BF16 floats of a vector of bf16, and back. */
+/* VEC_BF16 floats of a vector of elements, and back. */
 DEVICE void vec_to_f32(const vec *x, float *out)
 {
     UNROLL for (int i = 0; i < VEC_WORDS; i++)
     {
-        out[2 * i] = bf16x2_lo_f32(as_bf16x2(x->v[i]));
-        out[2 * i + 1] = bf16x2_hi_f32(as_bf16x2(x->v[i]));
+        out[2 * i] = element2_lo_f32(as_element2(x->v[i]));
+        out[2 * i + 1] = element2_hi_f32(as_element2(x->v[i]));
     }
 }
 DEVICE vec vec_from_f32(const float *x)
 {
     vec r;
-    UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = f32_to_bf16x2(x[2 * i], x[2 * i + 1]).bits;
+    UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = f32_to_element2(x[2 * i], x[2 * i + 1]).bits;
     return r;
 }
-/* VEC_BF16 constants that nobody writes, at element `at` (a multiple of VEC_BF16) of a table of f32 (bytes 4) or bf16
+/* VEC_BF16 constants that nobody writes, at element `at` (a multiple of VEC_BF16) of a table of f32 (bytes 4) or elements
  * (bytes 2). */
 DEVICE void vec_ld_table(const void *table, uint32_t at, int bytes, float *out)
 {

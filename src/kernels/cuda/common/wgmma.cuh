@@ -143,7 +143,9 @@ DEVICE void wgmma_keep_order(float *shared, float last)
     ROSE_WG_RS_(N, "k16", ".f32.bf16.bf16", 0, SIMT_BF16, ROSE_WG_TAIL_RS_(tb), F, d, a, db, acc, tb)
 #define wgmma_f16_ss(N, d, da, db, acc)                                                                       \
     ROSE_WG_SS_(N, "k16", ".f32.f16.f16", 0, SIMT_F16, ", 1, 1, 0, 0", F, d, da, db, acc, 0, 0)
-#define wgmma_f16_rs(N, d, a, db, acc) ROSE_WG_RS_(N, "k16", ".f32.f16.f16", 0, SIMT_F16, ", 1, 1, 0", F, d, a, db, acc, 0)
+#define wgmma_f16_rs(N, d, a, db, acc) wgmma_f16_rs_t(N, d, a, db, acc, 0)
+#define wgmma_f16_rs_t(N, d, a, db, acc, tb)                                                                  \
+    ROSE_WG_RS_(N, "k16", ".f32.f16.f16", 0, SIMT_F16, ROSE_WG_TAIL_RS_(tb), F, d, a, db, acc, tb)
 /* 8-bit types, always K-major. */
 #define wgmma_e4m3_ss(N, d, da, db, acc) ROSE_WG_SS_(N, "k32", ".f32.e4m3.e4m3", 0, SIMT_E4M3, ", 1, 1", F, d, da, db, acc, 0, 0)
 #define wgmma_e4m3_rs(N, d, a, db, acc) ROSE_WG_RS_(N, "k32", ".f32.e4m3.e4m3", 0, SIMT_E4M3, ", 1, 1", F, d, a, db, acc, 0)
