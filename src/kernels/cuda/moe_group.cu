@@ -8,11 +8,10 @@
  * of each in turn, so that a lane of an mma tile holds both of a pair). The weights are the m16 operand: few tokens waste
  * little of the n8 operand.
  *
- * Tiles are numbered expert by expert, the expert's places fastest: blocks that run at the same time share weights in L2.
- * How many there are is known on the device only (offsets[EXPERTS]); blocks beyond leave at once.
+ * Blocks beyond the last tile (moe_tile.cuh) leave at once.
  *
  *     shared memory   STAGES x [COLS weight rows | ROWS token rows] of 64 k, 128 bytes a row, 16-byte chunk c of row r at
- *                     c ^ (r % 8); afterwards the tile of results, [ROWS][OUT + 8] bf16
+ *                     c ^ (r % 8); afterwards the tile of results, [ROWS][OUT + 8] elements
  *
  * Constants: EXPERTS TOP_K N K GATED GATHER ACT EXPERT_BIAS ROWS COLS STAGES WARPS_C (along weights, 32 each) WARPS_R (along places)
  * BLOCKS (an SM). */
@@ -31,32 +30,8 @@
 #define NI (ROWS / WARPS_R / 8)            /* n8 tiles of a warp */
 #define X_PASSES ((ROWS + PASS - 1) / PASS)
 #define OUT_STRIDE (OUT + 8)               /* elements; 16-byte rows that start in different banks */
+#include "kernels/cuda/moe_tile.cuh"
 STATIC_ASSERT(COLS % PASS == 0 && PASS % 16 == 0 && NI % 2 == 0 && K % 8 == 0 && N % 8 == 0, "tile and block do not fit");
-
-struct tile {
-    uint32_t expert, place, rows, column; /* first place, how many of them have tokens, first column of y */
-};
-
-/* Every warp finds the tile for itself: the experts that end before it are counted. rows 0: there is no such tile. */
-DEVICE struct tile tile_find(const struct moe_group_params *p, uint32_t index)
-{
-    const uint32_t *offsets = (const uint32_t *)p->offsets;
-    uint32_t ended = 0;
-    UNROLL for (uint32_t v = 0; v < (EXPERTS + WARP - 1) / WARP; v++)
-    {
-        uint32_t e = v * WARP + lane_id();
-        if (e < EXPERTS) ended += offsets[e + 1] / ROWS * TILES_N <= index;
-    }
-    struct tile t = {redux_add_u32(FULL_WARP, ended), 0, 0, 0};
-    if (t.expert >= EXPERTS) return t;
-    uint32_t begin = offsets[t.expert], high = (offsets[t.expert + 1] - begin) / ROWS,
-             count = ((const uint32_t *)p->counts)[t.expert], local = index - begin / ROWS * TILES_N;
-    uint32_t first = local % high * ROWS;
-    t.place = begin + first;
-    t.rows = count > first ? min_u32(count - first, ROWS) : 0;
-    t.column = local / high * OUT;
-    return t;
-}
 
 DEVICE unsigned char *tile_at(unsigned char *rows, uint32_t row, uint32_t chunk)
 {
@@ -65,7 +40,7 @@ DEVICE unsigned char *tile_at(unsigned char *rows, uint32_t row, uint32_t chunk)
 
 /* What a thread copies: chunk thread % 8 of every PASS-th row. */
 struct copier {
-    const bf16 *w, *x;
+    const element *w, *x;
     uint32_t x_at[X_PASSES];      /* of each pass's row, in 16 bytes: 64 GB */
     uint32_t chunk, row, columns; /* columns: of weight pass 0, to compare with N */
     uint32_t x_rows;              /* of the tile that have tokens */
@@ -105,8 +80,8 @@ DEVICE void multiply(unsigned char *stage, float acc[MI][NI][4])
             ldmatrix_x4(r, tile_at(stage + COLS * 128, r0 + j * 8 + lane % 8 + lane / 16 * 8, kk * 2 + lane / 8 % 2));
             UNROLL for (uint32_t i = 0; i < MI; i++)
             {
-                mma_bf16(acc[i][j], a[i], r);
-                mma_bf16(acc[i][j + 1], a[i], r + 2);
+                mma_element(acc[i][j], a[i], r);
+                mma_element(acc[i][j + 1], a[i], r + 2);
             }
         }
     }
@@ -118,7 +93,7 @@ DEVICE float bias_of(const struct moe_group_params *p, int which, const struct t
 }
 
 /* Accumulators to the tile of results in shared memory. */
-DEVICE void finish(const struct moe_group_params *p, const struct tile *t, float acc[MI][NI][4], bf16 *out)
+DEVICE void finish(const struct moe_group_params *p, const struct tile *t, float acc[MI][NI][4], element *out)
 {
     const uint32_t q = lane_id() / 4, c = lane_id() % 4, c0 = warp_id() % WARPS_C * MI * (GATED ? 8 : 16),
                    r0 = warp_id() / WARPS_C * NI * 8;
@@ -135,12 +110,12 @@ DEVICE void finish(const struct moe_group_params *p, const struct tile *t, float
             UNROLL for (uint32_t h = 0; h < 2; h++)
             {
                 float v = acc[i][j][h] + low, u = acc[i][j][h + 2] + high;
-                bf16 *to = out + (r0 + j * 8 + 2 * c + h) * OUT_STRIDE + column;
+                element *to = out + (r0 + j * 8 + 2 * c + h) * OUT_STRIDE + column;
                 if (GATED) {
-                    *to = f32_to_bf16(act_value(ACT, 1.0f, v) * u);
+                    *to = f32_to_element(act_value(ACT, 1.0f, v) * u);
                 } else {
-                    to[0] = f32_to_bf16(v);
-                    to[8] = f32_to_bf16(u);
+                    to[0] = f32_to_element(v);
+                    to[8] = f32_to_element(u);
                 }
             }
         }
@@ -152,17 +127,17 @@ KERNEL(moe_group, struct moe_group_params, p, THREADS, BLOCKS)
     unsigned char *shared = dynamic_shared();
     grid_dependency_wait();
     grid_dependency_launch();
-    const struct tile t = tile_find(&p, block_x());
+    const struct tile t = tile_find((const uint32_t *)p.offsets, (const uint32_t *)p.counts, block_x());
     if (t.rows == 0) return;
     struct copier c;
     c.chunk = thread_x() % 8, c.row = thread_x() / 8, c.x_rows = t.rows;
     {
         const uint32_t in = c.row % 16, half = GATED ? in / 8 : 0;
         c.columns = t.column + (GATED ? c.row / 16 * 8 + in % 8 : c.row);
-        const bf16 *w = (const bf16 *)p.weight[half] + (uint64_t)t.expert * p.weight_stride;
+        const element *w = (const element *)p.weight[half] + (uint64_t)t.expert * p.weight_stride;
         c.w = w + (uint64_t)c.columns * K + c.chunk * 8;
     }
-    c.x = (const bf16 *)p.x;
+    c.x = (const element *)p.x;
     UNROLL for (uint32_t i = 0; i < X_PASSES; i++)
     {
         uint32_t row = c.row + i * PASS, at = 0;
@@ -189,7 +164,7 @@ KERNEL(moe_group, struct moe_group_params, p, THREADS, BLOCKS)
     }
     cp_async_wait_all();
     block_sync();
-    bf16 *out = (bf16 *)shared, *y = (bf16 *)p.y;
+    element *out = (element *)shared, *y = (element *)p.y;
     finish(&p, &t, acc, out);
     block_sync();
     for (uint32_t i = thread_x(); i < t.rows * (OUT / 8); i += THREADS) {
