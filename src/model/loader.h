@@ -23,7 +23,6 @@ struct loader {
     const struct arch *arch;
     const char *prefix; /* what "model." in Hugging Face names stands for in this file */
     bool gguf, dummy, in_layer;
-    bool in_experts; /* what is added are weights of experts */
     bool check; /* only bind: nothing is packed */
     uint64_t seed;
     struct head_wish wish;
@@ -44,6 +43,9 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
 enum rose_status loader_vector(struct loader *l, const struct tensor *t, const float **out);
 /* Rows [begin, begin + rows) of a matrix. */
 struct tensor loader_rows(const struct tensor *t, int64_t begin, int64_t rows);
+
+/* element.c: decides model.element; the config is read. */
+enum rose_status element_choose(struct loader *l);
 
 /* head_load.c: dense modules, the lexical head and the rows of "yes" and "no"; opens their files. */
 enum rose_status head_load(struct loader *l);

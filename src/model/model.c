@@ -14,6 +14,7 @@
 #include "model/upload.h"
 #include "ops/dummy.h"
 #include "ops/embed.h"
+#include "ops/matmul_blocks.h"
 #include "ops/matmul_cuda.h"
 #include "model/loader.h"
 #include "model/slots.h"
@@ -51,7 +52,7 @@ enum rose_status loader_add(struct loader *l, struct tensor source, struct op_we
         l->capacity = cap;
     }
     l->items[l->count++] = (struct loader_item){.source = source, .target = target, .weights = weights, .release = release, .convert = converts(l, &source),
-                                                .expand = l->in_experts || (source.dtype == DTYPE_F8_E4M3 && !l->in_layer)};
+                                                .expand = source.dtype == DTYPE_F8_E4M3 && !l->in_layer};
     l->m->parameters += tensor_count(&source);
     return ROSE_OK;
 }
@@ -158,7 +159,7 @@ static bool want(struct loader *l, const char *name, int ndim, const int64_t *sh
 {
     if (ndim > 1 && l->m->config.quant.kind != QUANT_NONE) flags |= BIND_FP8;
     if (!l->dummy) return bind_want(l->bind, name, ndim, shape, flags, t);
-    *t = (struct tensor){.dtype = DTYPE_BF16, .ndim = ndim};
+    *t = (struct tensor){.dtype = l->m->element == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16, .ndim = ndim};
     for (int i = 0; i < ndim; i++) t->shape[i] = shape[i];
     return !(flags & BIND_OPTIONAL);
 }
@@ -187,6 +188,27 @@ static enum rose_status experts(struct loader *l, struct model_layer *layer, int
     return ROSE_OK;
 }
 
+/* Experts' kernels read all experts of a matrix in one format, and gate and up both in blocks, both in one kind of FP8 or both in BF16: what is not
+ * so becomes BF16. The last slot's items have just been added. */
+static enum rose_status experts_alike(struct loader *l, enum slot slot)
+{
+    size_t experts = (size_t)l->m->config.experts, count = slot == SLOT_EXPERT_UP ? 2 * experts : experts;
+    if (l->m->device->info.kind != DEVICE_CUDA || l->count < count) return ROSE_OK;
+    struct loader_item *it = l->items + l->count - count;
+    bool alike = true;
+    for (size_t i = 0; i < count; i++) {
+        const struct tensor *t = &it[i].source, *first = &it[i < experts && slot == SLOT_EXPERT_UP ? 0 : count - experts].source;
+        alike &= t->dtype == first->dtype && matmul_cuda_weight_bytes(t, it[i].expand) == matmul_cuda_weight_bytes(first, it[i].expand);
+    }
+    if (slot == SLOT_EXPERT_UP) {
+        const struct tensor *gate = &it[0].source, *up = &it[experts].source;
+        bool kept[2] = {matmul_blocks_bytes(gate) && !it[0].expand, matmul_blocks_bytes(up) && !it[experts].expand};
+        alike &= kept[0] == kept[1] && (kept[0] || (gate->dtype == up->dtype && matmul_cuda_weight_bytes(gate, it[0].expand) == matmul_cuda_weight_bytes(up, it[experts].expand)));
+    }
+    for (size_t i = 0; i < count && !alike; i++) it[i].expand = true;
+    return ROSE_OK;
+}
+
 static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, enum slot slot, int index)
 {
     const struct model_config *c = &l->m->config;
@@ -195,10 +217,8 @@ static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, e
     const char *pattern = row ? l->gguf ? row->gguf : row->hf : NULL;
     if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->arch->fused_qkv, l->arch->fused_gate_up)) return ROSE_OK;
     if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) {
-        l->in_experts = true;
-        enum rose_status s = experts(l, layer, slot - SLOT_EXPERT_GATE, row, index);
-        l->in_experts = false;
-        return s;
+        ROSE_TRY(experts(l, layer, slot - SLOT_EXPERT_GATE, row, index));
+        return experts_alike(l, slot);
     }
     char name[256];
     name_slot(l, pattern, index, name, sizeof name);
@@ -251,9 +271,9 @@ static void note_conversions(struct loader *l)
         while (k < n && seen[k] != t) k++;
         if (t == l->items[i].target->dtype || k < n || n == (int)ROSE_COUNT(seen)) continue;
         seen[n++] = t;
-        strbuf_printf(&b, "%s%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name, matmul_cuda_weight_bytes(&l->items[i].source, false) < matmul_cuda_weight_bytes(&l->items[i].source, true) ? " (experts, tables)" : "");
+        strbuf_printf(&b, "%s%s%s", n > 1 ? ", " : "weights in ", dtype_info(t)->name, matmul_cuda_weight_bytes(&l->items[i].source, false) < matmul_cuda_weight_bytes(&l->items[i].source, true) ? " (tables, unlike experts)" : "");
     }
-    if (n && b.p) loader_notice(l, "%.200s become BF16 in device memory", b.p);
+    if (n && b.p) loader_notice(l, "%.200s become %s in device memory", b.p, dtype_info(l->m->element)->name);
     strbuf_free(&b);
 }
 
@@ -267,7 +287,7 @@ static enum rose_status pack_cuda(struct loader *l)
     for (size_t i = 0; i < l->count && s == ROSE_OK; i++) {
         struct loader_item *it = &l->items[i];
         pieces[i] = (struct upload_piece){it->source, it->target, (char *)m->memory + at, l->seed + i};
-        s = matmul_cuda_weight(&it->source, it->expand, pieces[i].memory, it->target, l->err);
+        s = matmul_cuda_weight_as(&it->source, it->expand, m->element, pieces[i].memory, it->target, l->err);
         at += it->bytes;
     }
     struct timespec from, to;
@@ -454,6 +474,7 @@ static enum rose_status load(struct loader *l)
     l->arch = m->config.arch;
     l->gguf = weights_kind(m->weights) == WEIGHTS_GGUF;
     m->rough = l->wish.weights != 0;
+    ROSE_TRY(element_choose(l));
     if (!l->gguf && !l->dummy) find_prefix(l);
     if (!l->gguf && !l->dummy && m->config.head.task != MODEL_EMBED) untie(m);
     if (!l->dummy) ROSE_TRY(check_experts(l));
@@ -508,9 +529,9 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
     return open_model(device, &(struct loader){.err = err, .progress = progress, .user = user, .wish = *wish}, weights, out);
 }
 
-enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err)
+enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, enum dtype type, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_AUTO, .yes = -1, .no = -1}}, config, out);
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_AUTO, .yes = -1, .no = -1, .weights = type}}, config, out);
 }
 
 enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err)

@@ -108,7 +108,11 @@ enum rose_status op_moe_mlp(struct program *program, const struct op_moe_mlp *op
     if (!op->gate) return status_set(err, ROSE_INTERNAL, "moe_mlp: no gate weights");
     bool cuda = program->device->info.kind == DEVICE_CUDA;
     if (op->route) ROSE_TRY(check_route(program, op->route, err));
-    if (op->route && !(cuda && moe_mlp_cuda_chooses(program, op))) ROSE_TRY(op_moe_route(program, op->route, err));
+    if (op->route && !(cuda && moe_mlp_cuda_chooses(program, op))) {
+        struct op_moe_route route = *op->route;
+        if (cuda) route.pad = moe_mlp_cuda_pad(program, op);
+        ROSE_TRY(op_moe_route(program, &route, err));
+    }
     if (cuda) return moe_mlp_cuda(program, op, err);
     struct moe_mlp_params p = {.gate_bias = op->gate_bias,
                                .up_bias = op->up_bias,

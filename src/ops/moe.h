@@ -18,6 +18,7 @@ struct op_moe_route {
     program_buffer_id ids;       /* i32 [T, top_k] */
     program_buffer_id weights;   /* f32 [T, top_k] */
     bool deterministic;          /* as of the op_moe_mlp that follows */
+    int32_t pad; /* CUDA: places of an expert are a multiple of it (moe_mlp_cuda_pad); 0: as experts in bf16 want it. op_moe_mlp fills it in */
 };
 enum rose_status op_moe_route(struct program *program, const struct op_moe_route *op, struct rose_error *err);
 

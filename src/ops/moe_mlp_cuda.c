@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "ops/moe_coded_cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
 
@@ -13,23 +14,24 @@ enum { ONE_BLOCK_TOKENS = 8, PLACE_TOKENS = 256, FEW_TOKENS = 8, FEW_PICKS = 256
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     double each = (double)s->tokens * s->top_k / s->experts;
+    if (s->up_format || s->down_format) return moe_coded_form(s, d);
     if (s->route && s->max_tokens <= FEW_TOKENS && s->max_tokens * s->top_k <= FEW_PICKS && plan_arch(d) >= 900 && !s->deterministic)
-        return (struct moe_mlp_form){MOE_MLP_FEW, 1};
+        return (struct moe_mlp_form){.kernel = MOE_MLP_FEW, .tile = 1};
     /* wgmma adds up in another order: deterministic steps have one kernel for any number of rows. */
-    if (plan_arch(d) == 900 && !s->deterministic && each > 20) return (struct moe_mlp_form){MOE_MLP_WGMMA, each <= 40 ? 64 : 128};
-    return (struct moe_mlp_form){MOE_MLP_GROUP, each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128};
+    if (plan_arch(d) == 900 && !s->deterministic && each > 20) return (struct moe_mlp_form){.kernel = MOE_MLP_WGMMA, .tile = each <= 40 ? 64 : 128};
+    return (struct moe_mlp_form){.kernel = MOE_MLP_GROUP, .tile = each <= 10 ? 16 : each <= 24 ? 32 : each <= 64 ? 64 : 128};
 }
 
 int64_t moe_mlp_cuda_places(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     int64_t picks = (int64_t)s->max_tokens * s->top_k;
-    return picks + ROSE_MIN(picks, (int64_t)s->experts) * (moe_mlp_cuda_form(s, d).tile - 1);
+    return picks + ROSE_MIN(picks, (int64_t)(s->panel ? s->panel : s->experts)) * ((s->tile ? s->tile : moe_mlp_cuda_form(s, d).tile) - 1);
 }
 
 /* Experts that have tokens, when each token picks evenly. */
 static double touched(const struct moe_mlp_shape *s)
 {
-    return s->experts * (1 - pow(1 - (double)s->top_k / s->experts, s->tokens));
+    return (s->panel ? s->panel : s->experts) * (1 - pow(1 - (double)s->top_k / s->experts, s->tokens));
 }
 
 static int shared_of(const struct device_info *d, bool block)
@@ -56,7 +58,8 @@ static void cost(const struct moe_mlp_shape *s, bool down, enum moe_mlp_kernel k
     int arch = plan_arch(d);
     double peak = (arch >= 1200 || arch == 890 ? 1024 : arch >= 1000 ? 8192 : arch >= 900 ? 4096 : 2048) * d->units * 1.7e3,
            part = kernel == MOE_MLP_WGMMA ? 0.65 : arch == 1000 ? 0.18 : arch == 900 ? 0.37 : 0.7;
-    double n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, picks = (double)s->tokens * s->top_k, matrix = n * k * (down ? 1 : 2);
+    double n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, matrix = n * k * (down ? 1 : 2),
+           picks = (double)s->tokens * s->top_k * (s->panel ? (double)s->panel / s->experts : 1);
     out->bytes = 2 * (touched(s) * matrix + picks * n + (down ? picks : s->tokens) * k);
     out->ops = 2 * picks * matrix;
     plan_stream(out, d, 2.0);
@@ -85,13 +88,14 @@ static void router_constants(struct plan *p, const struct moe_cuda_shape *s, int
 
 static void constants(struct plan *out, const struct moe_mlp_shape *s, bool down)
 {
-    plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "EXPERTS", s->panel ? s->panel : s->experts);
     plan_int(out, "TOP_K", s->top_k);
     plan_int(out, "N", down ? s->hidden : s->ffn);
     plan_int(out, "K", down ? s->ffn : s->hidden);
     plan_int(out, "GATED", !down);
     plan_int(out, "ACT", (int)s->activation);
     plan_int(out, "EXPERT_BIAS", down ? s->down_bias : s->gate_bias);
+    plan_element(out, s->f16);
 }
 
 /* One kernel serves a class of steps: those of one, of at most 4 and of at most 8 tokens. A stage has 16 rows of all k, or of as
@@ -173,7 +177,7 @@ void moe_mlp_cuda_box(const struct moe_mlp_shape *s, bool down, int64_t stride, 
 {
     int64_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden;
     *out = (struct layout_tma){.rank = 3,
-                               .dim = {k, n, s->experts},
+                               .dim = {k, n, s->panel ? s->panel : s->experts},
                                .stride_bytes = {2, k * 2, stride * 2},
                                .box = {64, down ? WGMMA_COLS : WGMMA_COLS / 2, 1},
                                .swizzle_bytes = 128};
@@ -251,14 +255,10 @@ static int32_t tokens_of(const struct program *program, program_buffer_id ids, i
 }
 
 /* What op_moe_mlp needs of the route. */
-struct places {
-    program_buffer_id counts, offsets, source, position;
-};
-
-static struct places make_places(struct program *program, const struct moe_mlp_shape *s)
+static struct moe_mlp_places make_places(struct program *program, const struct moe_mlp_shape *s)
 {
     size_t experts = (size_t)s->experts, picks = (size_t)s->max_tokens * (size_t)s->top_k;
-    return (struct places){.position = program_buffer(program, "moe_position", picks * 4),
+    return (struct moe_mlp_places){.position = program_buffer(program, "moe_position", picks * 4),
                            .counts = program_buffer(program, "moe_counts", experts * 4),
                            .offsets = program_buffer(program, "moe_offsets", experts * 4 + 4),
                            .source = program_buffer(program, "moe_source", (size_t)moe_mlp_cuda_places(s, &program->device->info) * 4)};
@@ -282,7 +282,7 @@ static struct moe_cuda_shape route_shape(const struct op_moe_route *op, int32_t 
 static enum rose_status record_many(struct program *program, const struct op_moe_route *op, const struct moe_mlp_route *plan,
                                     const struct moe_mlp_shape *s, struct rose_error *err)
 {
-    struct places at = make_places(program, s);
+    struct moe_mlp_places at = make_places(program, s);
     size_t blocks = ((size_t)s->max_tokens + (size_t)plan->block_tokens - 1) / (size_t)plan->block_tokens;
     program_buffer_id base = program_buffer(program, "moe_block_base", blocks * (size_t)s->experts * 4),
                       rank = program_buffer(program, "moe_rank", (size_t)s->max_tokens * (size_t)s->top_k * 4);
@@ -319,8 +319,8 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
     int32_t tokens = (int32_t)ROSE_MIN(plan_rows(program, x->rows), (int64_t)INT32_MAX), max = tokens_of(program, op->ids, op->top_k);
     if (tokens > max)
         return status_set(err, ROSE_INVALID, "moe_route: the program expects %d rows and its buffers hold %d", tokens, max);
-    struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k, .deterministic = op->deterministic};
-    struct moe_cuda_shape s = route_shape(op, tokens, moe_mlp_cuda_form(&places, &program->device->info).tile);
+    struct moe_mlp_shape places = {.tokens = tokens, .max_tokens = max, .experts = op->experts, .top_k = op->top_k, .deterministic = op->deterministic, .tile = op->pad};
+    struct moe_cuda_shape s = route_shape(op, tokens, op->pad ? op->pad : moe_mlp_cuda_form(&places, &program->device->info).tile);
     struct moe_mlp_route plan;
     ROSE_TRY(moe_mlp_cuda_plan_route(&s, &program->device->info, &plan, err));
     if (plan.block_tokens) return record_many(program, op, &plan, &places, err);
@@ -334,7 +334,7 @@ enum rose_status moe_mlp_cuda_route(struct program *program, const struct op_moe
         program_add(program, &l);
     }
     bool routes = plan.launches == 1;
-    struct places at = make_places(program, &places);
+    struct moe_mlp_places at = make_places(program, &places);
     struct moe_place_params p = {.bias = op->selection_bias, .logits_stride = x->stride};
     struct program_launch l = {.name = "moe_place", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan.launch[plan.launches - 1], program, x->rows, offsetof(struct moe_place_params, tokens), &l, err));
@@ -366,48 +366,41 @@ static program_buffer_id place_buffer(const struct program *program, program_buf
     return 0;
 }
 
-/* All experts' matrices [n, k], one behind the other; *stride: elements from one to the next. */
-static enum rose_status check_weights(const struct program *program, const char *what, const struct op_weight *w, int32_t experts, int32_t n, int32_t k, int64_t *stride,
-                                      struct rose_error *err)
+enum rose_status moe_mlp_cuda_stride(const struct program *program, const char *what, const struct op_weight *w, int32_t experts, int32_t n, int32_t k, int64_t *stride,
+                                     struct rose_error *err)
 {
-    int64_t step = experts > 1 && w ? (const char *)w[1].data - (const char *)w[0].data : (int64_t)n * k * 2;
+    int64_t least = w && w->layout != WEIGHT_LAYOUT_CUDA_ROWS ? (int64_t)w->bytes : (int64_t)n * k * 2, step = experts > 1 && w ? (const char *)w[1].data - (const char *)w[0].data : least;
     for (int32_t e = 0; e < experts; e++) {
-        if (!w || w[e].layout != WEIGHT_LAYOUT_CUDA_ROWS || w[e].dtype != DTYPE_BF16 || (!w[e].data && !program->draft))
-            return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %s %d is not packed for CUDA as BF16 rows", what, e);
-        if (w[e].n != n || w[e].k != k)
-            return status_set(err, ROSE_INTERNAL, "moe_mlp: %s %d is [%d, %d], expected [%d, %d]", what, e, w[e].n, w[e].k, n, k);
+        if (!w || moe_coded_format(&w[e]) < 0 || (!w[e].data && !program->draft))
+            return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %s %d is not packed for CUDA", what, e);
+        if (w[e].n != n || w[e].k != k || moe_coded_format(&w[e]) != moe_coded_format(w) || w[e].scales_kind != w->scales_kind)
+            return status_set(err, ROSE_INTERNAL, "moe_mlp: %s %d is [%d, %d], expected [%d, %d] in the first one's format", what, e, w[e].n, w[e].k, n, k);
         if (program->draft) continue; /* they have no places yet */
-        if ((const char *)w[e].data - (const char *)w[0].data != e * step || step < (int64_t)n * k * 2 || step % 16)
+        if ((const char *)w[e].data - (const char *)w[0].data != e * step || step < least || step % 16)
             return status_set(err, ROSE_INTERNAL,
                               "moe_mlp: %s %d does not lie at a constant distance behind the experts before it; the loader has to pack all "
                               "experts' %s matrices one behind the other",
                               what, e, what);
     }
-    *stride = step / 2;
+    *stride = step;
     return ROSE_OK;
 }
 
-/* The experts' matrices of a product: one, or gate and up. */
-struct matrices {
-    const void *weight[2], *bias[2];
-    int64_t stride;
-};
-
 static enum rose_status find_matrices(const struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
-                                      struct matrices *out, struct rose_error *err)
+                                      struct moe_mlp_matrices *out, struct rose_error *err)
 {
-    int64_t other = 0;
-    *out = (struct matrices){.weight = {op->gate->data, NULL}, .bias = {op->gate_bias, op->up_bias}};
+    int64_t step = 0, other = 0;
+    *out = (struct moe_mlp_matrices){.weight = {op->gate->data, NULL}, .bias = {op->gate_bias, op->up_bias}, .count = s->experts};
     if (down) {
-        ROSE_TRY(check_weights(program, "down", op->down, s->experts, s->hidden, s->ffn, &out->stride, err));
-        *out = (struct matrices){.weight = {op->down->data, NULL}, .bias = {op->down_bias, NULL}, .stride = out->stride};
+        ROSE_TRY(moe_mlp_cuda_stride(program, "down", op->down, s->experts, s->hidden, s->ffn, &step, err));
+        *out = (struct moe_mlp_matrices){.weight = {op->down->data, NULL}, .bias = {op->down_bias, NULL}, .stride = step / 2, .count = s->experts};
         return ROSE_OK;
     }
-    ROSE_TRY(check_weights(program, "gate", op->gate, s->experts, s->ffn, s->hidden, &out->stride, err));
-    ROSE_TRY(check_weights(program, "up", op->up, s->experts, s->ffn, s->hidden, &other, err));
-    if (other != out->stride)
+    ROSE_TRY(moe_mlp_cuda_stride(program, "gate", op->gate, s->experts, s->ffn, s->hidden, &step, err));
+    ROSE_TRY(moe_mlp_cuda_stride(program, "up", op->up, s->experts, s->ffn, s->hidden, &other, err));
+    if (other != step)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
-    out->weight[1] = op->up->data;
+    out->weight[1] = op->up->data, out->stride = step / 2;
     return ROSE_OK;
 }
 
@@ -416,17 +409,30 @@ static const char *name_of(bool down)
     return down ? "moe_down" : "moe_gate_up";
 }
 
-static enum rose_status record_group(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
-                                     const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
+/* The pointer to a matrix that lies in a panel. */
+static void panel_use(struct program_launch *l, const struct moe_mlp_matrices *m, int i, size_t param)
+{
+    program_use(l, m->panel, PROGRAM_READ, param);
+    l->uses[l->uses_count - 1].byte_offset = (uint32_t)(m->weight[i] - m->weight[0]);
+}
+/* Counts and offsets of the matrices' experts. */
+static void places_use(struct program_launch *l, const struct moe_mlp_places *at, const struct moe_mlp_matrices *m, size_t counts, size_t offsets)
+{
+    program_use(l, at->counts, PROGRAM_READ, counts);
+    l->uses[l->uses_count - 1].byte_offset = (uint32_t)m->first * 4;
+    program_use(l, at->offsets, PROGRAM_READ, offsets);
+    l->uses[l->uses_count - 1].byte_offset = (uint32_t)m->first * 4;
+}
+
+static enum rose_status record_group(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_matrices *m,
+                                     const struct moe_mlp_places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
 {
     struct plan plan;
-    struct matrices m;
-    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
-    struct moe_group_params p = {.weight = {m.weight[0], m.weight[1]},
-                                 .bias = {m.bias[0], m.bias[1]},
+    struct moe_group_params p = {.weight = {m->weight[0], m->weight[1]},
+                                 .bias = {m->bias[0], m->bias[1]},
                                  .x_stride = down ? s->ffn : op->x.stride,
-                                 .weight_stride = m.stride};
+                                 .weight_stride = m->stride};
     struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
     l.rows_param = 0;
@@ -435,9 +441,9 @@ static enum rose_status record_group(struct program *program, const struct op_mo
         l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
         program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_group_params, source));
     }
-    program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_group_params, counts));
-    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_group_params, offsets));
-    program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_group_params, y));
+    places_use(&l, at, m, offsetof(struct moe_group_params, counts), offsetof(struct moe_group_params, offsets));
+    for (int i = 0; i < (down ? 1 : 2) && m->panel; i++) panel_use(&l, m, i, offsetof(struct moe_group_params, weight) + (size_t)i * sizeof(void *));
+    program_use(&l, y, m->panel ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_group_params, y)); /* a panel's is a part */
     program_add(program, &l);
     return ROSE_OK;
 }
@@ -447,7 +453,7 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
                                    struct rose_error *err)
 {
     struct plan plan;
-    struct matrices m;
+    struct moe_mlp_matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
     struct moe_few_params p = {.route_bias = op->route->selection_bias,
@@ -473,22 +479,34 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
     return ROSE_OK;
 }
 
-typedef enum rose_status record_fn(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
-                                   const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err);
+/* Params of moe_wgmma in a program: where a panel lies is known when the program is finished. */
+struct wgmma_launch {
+    struct moe_wgmma_params p;
+    const char *panel; /* from here on behind what the kernel gets */
+    struct layout_tma box;
+    size_t second; /* the up matrices behind the gates, bytes */
+    int maps;
+};
+static enum rose_status wgmma_ready(struct device *device, void *params, struct rose_error *err)
+{
+    struct wgmma_launch l;
+    memcpy(&l, params, sizeof l); /* an arena does not align to 64 */
+    for (int i = 0; i < l.maps; i++) ROSE_TRY(cuda_tensor_map(device, &l.box, 2, (void *)(uintptr_t)(l.panel + (i ? l.second : 0)), &l.p.weight[i], err));
+    memcpy(params, &l, sizeof l);
+    return ROSE_OK;
+}
 
-static enum rose_status record_wgmma(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down,
-                                     const struct places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
+static enum rose_status record_wgmma(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_matrices *m,
+                                     const struct moe_mlp_places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
 {
     struct plan plan;
-    struct matrices m;
-    struct layout_tma box;
-    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
+    struct wgmma_launch w = {.p = {.bias = {m->bias[0], m->bias[1]}, .x_stride = down ? s->ffn : op->x.stride}, .maps = down ? 1 : 2};
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
-    struct moe_wgmma_params p = {.bias = {m.bias[0], m.bias[1]}, .x_stride = down ? s->ffn : op->x.stride};
-    moe_mlp_cuda_box(s, down, m.stride, &box);
-    for (int i = 0; i < (down ? 1 : 2) && !program->draft; i++)
-        ROSE_TRY(cuda_tensor_map(program->device, &box, 2, (void *)(uintptr_t)m.weight[i], &p.weight[i], err));
-    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    moe_mlp_cuda_box(s, down, m->stride, &w.box);
+    if (w.maps > 1) w.second = (size_t)(m->weight[1] - m->weight[0]);
+    for (int i = 0; i < w.maps && !program->draft && !m->panel; i++)
+        ROSE_TRY(cuda_tensor_map(program->device, &w.box, 2, (void *)(uintptr_t)m->weight[i], &w.p.weight[i], err));
+    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &w, .params_bytes = m->panel ? sizeof w : sizeof w.p, .ready = m->panel ? wgmma_ready : NULL};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
     l.rows_param = 0;
     program_use(&l, x, PROGRAM_READ, offsetof(struct moe_wgmma_params, x));
@@ -496,23 +514,45 @@ static enum rose_status record_wgmma(struct program *program, const struct op_mo
         l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
         program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_wgmma_params, source));
     }
+    if (m->panel) program_use(&l, m->panel, PROGRAM_READ, offsetof(struct wgmma_launch, panel));
     program_use(&l, program_counters(program, "moe_tiles", 8), PROGRAM_UPDATE, offsetof(struct moe_wgmma_params, counter));
-    program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_wgmma_params, counts));
-    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_wgmma_params, offsets));
-    program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_wgmma_params, y));
+    places_use(&l, at, m, offsetof(struct moe_wgmma_params, counts), offsetof(struct moe_wgmma_params, offsets));
+    program_use(&l, y, m->panel ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_wgmma_params, y));
     program_add(program, &l);
     return ROSE_OK;
 }
 
+enum rose_status moe_mlp_cuda_product(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_matrices *m,
+                                      const struct moe_mlp_places *at, program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct moe_mlp_shape some = *s;
+    bool wgmma = moe_mlp_cuda_form(s, &program->device->info).kernel == MOE_MLP_WGMMA;
+    if (m->count < s->experts) some.panel = m->count;
+    return (wgmma ? record_wgmma : record_group)(program, op, &some, down, m, at, x, y, err);
+}
+
+/* One of the two products, by the formats of its weights. */
+static enum rose_status record_product(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_places *at,
+                                       program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct moe_mlp_matrices m;
+    int format = down ? s->down_format : s->up_format;
+    if (format && format != MOE_MIXED && moe_mlp_cuda_form(s, &program->device->info).coded) return moe_coded_record(program, op, s, down, at, x, y, err);
+    if (format) return moe_panel_record(program, op, s, down, at, x, y, err);
+    ROSE_TRY(find_matrices(program, op, s, down, &m, err));
+    return moe_mlp_cuda_product(program, op, s, down, &m, at, x, y, err);
+}
+
 static enum rose_status record_combine(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s,
-                                       const struct places *at, program_buffer_id rows, struct rose_error *err)
+                                       const struct moe_mlp_places *at, program_buffer_id rows, struct rose_error *err)
 {
     struct moe_cuda_shape shape = {.tokens = s->tokens,
                                    .experts = s->experts,
                                    .top_k = s->top_k,
                                    .hidden = s->hidden,
                                    .accumulate = op->accumulate,
-                                   .alpha = op->alpha};
+                                   .alpha = op->alpha,
+                                   .f16 = s->f16};
     struct moe_combine_params p = {.y_stride = op->y.stride};
     struct plan plan;
     ROSE_TRY(moe_cuda_plan_combine(&shape, &program->device->info, &plan, &p.slices, err));
@@ -541,13 +581,26 @@ static struct moe_mlp_shape mlp_shape(const struct program *program, const struc
                               .down_bias = op->down_bias != NULL,
                               .accumulate = op->accumulate,
                               .alpha = op->alpha,
-                              .deterministic = op->deterministic};
+                              .f16 = value_f16(&op->x),
+                              .deterministic = op->deterministic,
+                              .up_format = moe_coded_format(op->gate),
+                              .down_format = moe_coded_format(op->down),
+                              .up_scales = op->gate->scales_kind,
+                              .down_scales = op->down->scales_kind};
+    if (moe_coded_format(op->up) != s.up_format || op->up->scales_kind != s.up_scales) s.up_format = MOE_MIXED;
     if (r && r->experts == op->experts && r->top_k == op->top_k && r->experts <= 1024 && r->groups <= 32 && r->ids == op->ids && r->weights == op->weights &&
         r->logits.rows == op->x.rows) {
         *route = route_shape(r, s.tokens, 1);
         s.route = route;
     }
+    s.tile = moe_mlp_cuda_form(&s, &program->device->info).tile;
     return s;
+}
+
+int32_t moe_mlp_cuda_pad(const struct program *program, const struct op_moe_mlp *op)
+{
+    struct moe_cuda_shape route;
+    return mlp_shape(program, op, &route).tile;
 }
 
 bool moe_mlp_cuda_chooses(const struct program *program, const struct op_moe_mlp *op)
@@ -567,6 +620,11 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
                           "moe_mlp: x of %d columns, stride %d and offset %d, y of %d, %d and %d; the CUDA kernels take equal columns and "
                           "multiples of 8",
                           op->x.cols, op->x.stride, op->x.offset, op->y.cols, op->y.stride, op->y.offset);
+    ROSE_TRY(value_check_alike("moe_mlp", &op->x, &op->y, err));
+    const struct op_weight *const kinds[] = {op->gate, op->up, op->down};
+    for (int i = 0; i < 3; i++)
+        if (moe_coded_format(kinds[i]) <= 0 ? kinds[i]->dtype != op->x.dtype : s.f16 && kinds[i]->dtype == DTYPE_F8_E4M3)
+            return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: experts in %s and activations in %s", dtype_info(kinds[i]->dtype)->name, dtype_info(op->x.dtype)->name);
     if ((op->gate_bias != NULL) != (op->up_bias != NULL))
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: a bias for one of gate and up only");
     size_t places = (size_t)moe_mlp_cuda_places(&s, &program->device->info);
@@ -575,15 +633,14 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
         ROSE_TRY(record_few(program, op, &s, false, inner, err));
         return record_few(program, op, &s, true, inner, err);
     }
-    struct places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
+    struct moe_mlp_places at = {.counts = place_buffer(program, op->ids, offsetof(struct moe_place_params, counts)),
                         .offsets = place_buffer(program, op->ids, offsetof(struct moe_place_params, offsets)),
                         .source = place_buffer(program, op->ids, offsetof(struct moe_place_params, source)),
                         .position = place_buffer(program, op->ids, offsetof(struct moe_place_params, position))};
     if (!at.counts || !at.offsets || !at.source || !at.position)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
     program_buffer_id rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
-    record_fn *record = kernel == MOE_MLP_WGMMA ? record_wgmma : record_group;
-    ROSE_TRY(record(program, op, &s, false, &at, op->x.buffer, inner, err));
-    ROSE_TRY(record(program, op, &s, true, &at, inner, rows, err));
+    ROSE_TRY(record_product(program, op, &s, false, &at, op->x.buffer, inner, err));
+    ROSE_TRY(record_product(program, op, &s, true, &at, inner, rows, err));
     return record_combine(program, op, &s, &at, rows, err);
 }

@@ -9,8 +9,7 @@
 
 #include "device/cuda.h"
 #include "gpu_program.h"
-#include "moe_mlp_reference.h"
-#include "ops/weight_view.h"
+#include "moe_coded_data.h"
 
 enum { MAX_LAYERS = 4, MAX_LAUNCHES = 64 };
 #define READ_LIMIT 4.58e6    /* bytes a microsecond */
@@ -24,9 +23,12 @@ struct shape {
     int32_t ffn, max_tokens;
     enum op_activation act;
     bool bias, deterministic;
+    enum dtype types[3]; /* of gate, up and down where they are not bf16 */
+    enum moe_coded_scales scales;
 };
 struct layer {
     void *weight[3], *bias[3], *logits;
+    size_t bytes[3];
     struct op_weight *experts[3];
 };
 struct stack {
@@ -46,7 +48,7 @@ static void stack_weights(struct stack *k, int layers, size_t experts, size_t h,
         for (int w = 0; w < 3; w++) {
             struct layer *l = &k->layer[i];
             size_t n = w < 2 ? f : h, in = w < 2 ? h : f;
-            l->weight[w] = get(k->weights * 2);
+            l->weight[w] = get(l->bytes[w] = k->weights * 2);
             l->bias[w] = get(experts * n * 4);
             l->experts[w] = calloc(experts, sizeof *l->experts[w]);
             for (size_t e = 0; e < experts; e++)
@@ -58,9 +60,22 @@ static void stack_drop_weights(struct stack *k, size_t experts, size_t h, size_t
 {
     for (int i = 0; i < k->layers; i++)
         for (int w = 0; w < 3; w++) {
-            drop(k->layer[i].weight[w], k->weights * 2), drop(k->layer[i].bias[w], experts * (w < 2 ? f : h) * 4);
+            drop(k->layer[i].weight[w], k->layer[i].bytes[w]), drop(k->layer[i].bias[w], experts * (w < 2 ? f : h) * 4);
             free(k->layer[i].experts[w]);
         }
+}
+
+/* Matrix w of a layer's experts becomes that of c. */
+static void stack_coded(struct layer *l, int w, const struct moe_coded *c)
+{
+    size_t stride = moe_coded_stride(c);
+    drop(l->weight[w], l->bytes[w]);
+    l->weight[w] = get(l->bytes[w] = stride * (size_t)c->experts);
+    for (int64_t e = 0; e < c->experts; e++) {
+        struct tensor_scales scales;
+        struct tensor t = moe_coded_expert(c, e, &scales);
+        ok(matmul_cuda_weight_pack(dev_, &t, (char *)l->weight[w] + (size_t)e * stride, &l->experts[w][e], &err_));
+    }
 }
 
 /* Everything that depends on the tokens: buffers and the program. */
@@ -113,7 +128,14 @@ static void check(const struct shape *s, enum moe_skew skew)
     size_t t = (size_t)s->route.tokens, h = (size_t)s->route.hidden, f = (size_t)s->ffn, e = (size_t)s->route.experts, picks = t * (size_t)s->route.top_k;
     stack_weights(&k, 1, e, h, f);
     for (int w = 0; w < 3; w++) {
-        copy(k.layer[0].weight[w], d.weight[w], k.weights * 2);
+        if (s->types[w]) {
+            struct moe_coded c = moe_coded_make(s->types[w], s->scales, (int64_t)e, (int64_t)(w < 2 ? f : h), (int64_t)(w < 2 ? h : f), (uint64_t)w + 17);
+            moe_coded_values(&c, d.weight[w]);
+            stack_coded(&k.layer[0], w, &c);
+            moe_coded_drop(&c);
+        } else {
+            copy(k.layer[0].weight[w], d.weight[w], k.weights * 2);
+        }
         copy(k.layer[0].bias[w], d.bias[w], e * (w < 2 ? f : h) * 4);
     }
     if (stack_open(&k, s)) {

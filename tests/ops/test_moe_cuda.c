@@ -114,4 +114,29 @@ TEST(refused)
     end(0);
 }
 
-TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused))
+/* Experts in the formats of their files: products that read codes (1 to 64 places a tile, k divided or not), and panels of bf16. */
+TEST(coded)
+{
+    static const enum dtype types[][3] = {{DTYPE_F8_E4M3, DTYPE_F8_E4M3, DTYPE_F8_E4M3}, {DTYPE_Q4_0, DTYPE_Q4_0, DTYPE_Q8_0}, {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K},
+                                          {DTYPE_Q5_K, DTYPE_Q4_K, DTYPE_Q5_K}, {DTYPE_MXFP4, DTYPE_MXFP4, DTYPE_NONE}, {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q4_1}};
+    static const int tokens[] = {1, 9, 40, 90, 200};
+    for (int sm = 0; sm < 2; sm++) {
+        begin(sm ? SIMT_DRIVER_SM90 : SIMT_DRIVER_SM80);
+        int cases = 0;
+        for (size_t i = 0; i < ROSE_COUNT(types); i++)
+            for (size_t j = 0; j < ROSE_COUNT(tokens); j++) {
+                if ((i + j) % 2 != (size_t)sm) continue;
+                struct shape s = shape(tokens[j], j % 2 ? 0 : tokens[j] + 3);
+                bool super = i == 2 || i == 3;
+                s.route.experts = 12, s.route.hidden = super ? 256 : 160, s.ffn = super ? 256 : i == 4 ? 32 : 192;
+                if (i == 0) s.route.hidden = 144, s.ffn = 272, s.scales = (enum moe_coded_scales)(j % 3);
+                s.bias = j % 2, s.deterministic = i == 1 && j == 2;
+                memcpy(s.types, types[i], sizeof s.types);
+                check(&s, (enum moe_skew)(j % 3));
+                cases++;
+            }
+        end(cases);
+    }
+}
+
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded))

@@ -34,30 +34,9 @@
 #define LAG 1
 #define SLOTS 8
 #define RESULT_BYTES (16 * 128 * 2) /* of a warp: 128 columns at a time */
+#include "kernels/cuda/moe_tile.cuh"
 /* A consumer gives a stage back when it has begun the next. */
 STATIC_ASSERT(K % 8 == 0 && N % 8 == 0 && STAGES >= LAG + 2 && STAGES < SLOTS - 1, "shapes do not fit");
-
-struct tile {
-    uint32_t expert, place, rows, column; /* first place, how many of them have tokens, first column of y */
-};
-
-/* The same in every thread; offsets and counts in shared memory. */
-DEVICE struct tile tile_find(const uint32_t *offsets, const uint32_t *counts, uint32_t index)
-{
-    uint32_t ended = 0;
-    UNROLL for (uint32_t v = 0; v < (EXPERTS + WARP - 1) / WARP; v++)
-    {
-        uint32_t e = v * WARP + lane_id();
-        if (e < EXPERTS) ended += offsets[e + 1] / ROWS * TILES_N <= index;
-    }
-    struct tile t = {redux_add_u32(FULL_WARP, ended), 0, 0, 0};
-    uint32_t begin = offsets[t.expert], high = (offsets[t.expert + 1] - begin) / ROWS, local = index - begin / ROWS * TILES_N,
-             first = local % high * ROWS;
-    t.place = begin + first;
-    t.rows = counts[t.expert] > first ? min_u32(counts[t.expert] - first, ROWS) : 0;
-    t.column = local / high * OUT;
-    return t;
-}
 
 /* The block's tiles in turn; shared memory. */
 struct queue {
@@ -250,7 +229,7 @@ KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
         if (e < EXPERTS) counts[e] = ((const uint32_t *)p.counts)[e];
     }
     block_sync();
-    const uint32_t tiles = offsets[EXPERTS] / ROWS * TILES_N, group = thread_x() / 128;
+    const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
     if (group == 0) {
         if (CONSUMERS == 2) registers_shrink(56);
         produce(&p, offsets, counts, stages, full, empty, &queue, tiles);
