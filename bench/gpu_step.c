@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     if (argc < 2) return printf("gpu_step MODEL_DIR BATCH [PROMPT]\n"), 2;
     if (device_open(&(struct device_options){.kind = DEVICE_CUDA}, &device, &err) || jit_open(&(struct jit_options){.cache_dir = "/tmp/xdg/rose"}, &jit, &err)) return fail("device");
     device->jit = jit;
-    if (weights_open_config(argv[1], &w, &err) || model_open_dummy(device, w, 1, &model, &err)) return fail("model");
+    if (weights_open_config(argv[1], &w, &err) || model_open_dummy(device, w, 1, DTYPE_NONE, &model, &err)) return fail("model");
     /* Texts are not looked at: a tokenizer of one token will do. */
     struct str one = STR("x");
     struct tokenizer_vocab v = {.model = STR("gpt2"), .tokens = &one, .count = 1, .bos = -1, .eos = -1, .eot = -1, .unk = -1, .sep = -1, .pad = -1, .cls = -1, .mask = -1,

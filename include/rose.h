@@ -103,14 +103,15 @@ struct rose_engine_options {
     int step_tokens;        /* token budget of a step; 0: 512, on a GPU 8192 */
     double step_stretch;    /* while sequences decode, prompts may stretch a step to so many times what it takes without them; 0: 2, on a GPU no such
                              * bound; 1000 or more: none (a quarter of step_tokens, on a GPU half, bounds the rows) */
-    const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU bf16), "f16", "f32", "bf16", "q8_0", "fp8" */
+    const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU what the model computes in), "f16", "f32", "bf16", "q8_0", "fp8" */
     size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
     double memory_share;    /* without kv_bytes: of what the machine has left, the cache's part, above 0 to 1 (0: all); for several models */
     bool deterministic;     /* the same bits for a request alone and under any load */
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */
     const char *chat_template; /* template text that replaces the model's own; NULL */
-    const char *weights;    /* what float matrices become in memory: "file" (NULL): as they are; "bf16", "q8_0": faster where they do, less exact (CPU) */
+    const char *weights;    /* what float matrices become in memory: "file" (NULL): as they are; "bf16", "f16", "q8_0" (CPU). On a GPU the
+                             * step computes in that type, "file": in f16 where most of the file is F16, else in bf16 */
     const char *task;       /* "auto" (NULL): what the model's files say; "generate", "embed", "classify", "score" */
     bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
     /* Called from rose_engine_open while loading; may be NULL. */

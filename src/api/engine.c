@@ -24,7 +24,7 @@ static const struct { const char *name; enum dtype dtype; } kv_types[] = {{"f16"
 
 enum rose_status kv_dtype(const char *name, enum device_kind kind, enum dtype *out, struct rose_error *err)
 {
-    *out = kind == DEVICE_CUDA ? DTYPE_BF16 : DTYPE_F16;
+    *out = kind == DEVICE_CUDA ? DTYPE_NONE : DTYPE_F16; /* NONE: as the model computes */
     if (!name || !strcmp(name, "auto")) return ROSE_OK;
     for (size_t i = 0; i < ROSE_COUNT(kv_types); i++)
         if (!strcmp(name, kv_types[i].name)) return *out = kv_types[i].dtype, ROSE_OK;
@@ -49,7 +49,7 @@ static void fill_info(struct rose_engine *e, const struct weights *w, const stru
             most = summary.type[i].parameters;
             snprintf(e->weights_type, sizeof e->weights_type, "%s", summary.type[i].type);
         }
-    if (e->model && e->model->dummy) snprintf(e->weights_type, sizeof e->weights_type, "random bf16");
+    if (e->model && e->model->dummy) snprintf(e->weights_type, sizeof e->weights_type, "random %s", e->model->element == DTYPE_F16 ? "f16" : "bf16");
     const char *path = weights_path(w), *base = strrchr(path, '/');
     snprintf(e->name, sizeof e->name, "%s", e->model && e->model->config.name[0] ? e->model->config.name : base && base[1] ? base + 1 : path);
     struct rose_model_info *i = &e->info;
@@ -118,7 +118,11 @@ static enum rose_status open_model(struct rose_engine *e, const struct rose_engi
     e->weights = NULL; /* the model owns them from here */
     if (o->dummy_weights) {
         enum { SEED = 1 };
-        ROSE_TRY(model_open_dummy(e->device->device, w, SEED, &e->model, err));
+        enum dtype type;
+        enum rose_status s = task_weights(e, o->weights, &type, err);
+        if (s != ROSE_OK) weights_close(w);
+        if (s == ROSE_OK) s = model_open_dummy(e->device->device, w, SEED, type, &e->model, err);
+        if (s != ROSE_OK) return s;
         if (!e->text.tokenizer) {
             ROSE_TRY(text_open_ids(e->model->config.vocabulary, &e->text, err));
             device_say(e->device, ROSE_MESSAGE_INFO, "no tokenizer.json: texts are token ids, \"[12][345]\"");

@@ -47,6 +47,8 @@ struct rose_engine {
 };
 
 /* task.c: models that embed, classify and score */
+/* rose_engine_options.weights as a type; DTYPE_NONE: the file's. */
+enum rose_status task_weights(const struct rose_engine *engine, const char *weights, enum dtype *out, struct rose_error *err);
 enum rose_status task_wish(const struct rose_engine *engine, const char *name, const char *weights, struct head_wish *out, struct rose_error *err);
 void task_info(const struct rose_engine *engine, struct rose_model_info *info);
 enum rose_status task_submit(struct rose_engine *engine, const struct rose_request *request, uint64_t *id, struct rose_error *err);

@@ -46,7 +46,7 @@ static enum rose_status open_directory(struct kernels *k, const char *path, stru
 {
     struct rose_error other = {0};
     struct weights *w;
-    enum rose_status s = model_open_dummy(k->device->device, config, 1, &k->source.model, err);
+    enum rose_status s = model_open_dummy(k->device->device, config, 1, DTYPE_NONE, &k->source.model, err);
     if (s == ROSE_OK || weights_open(path, &w, &other) != ROSE_OK) return s;
     return model_open(k->device->device, w, NULL, NULL, &k->source.model, err);
 }

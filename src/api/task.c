@@ -5,17 +5,26 @@
 
 #include "api/internal.h"
 
+enum rose_status task_weights(const struct rose_engine *e, const char *weights, enum dtype *out, struct rose_error *err)
+{
+    bool cuda = e->device->device->info.kind == DEVICE_CUDA;
+    *out = DTYPE_NONE;
+    if (!weights || !strcmp(weights, "file")) return ROSE_OK;
+    if (!strcmp(weights, "bf16")) *out = DTYPE_BF16;
+    else if (!strcmp(weights, "f16")) *out = DTYPE_F16;
+    else if (!strcmp(weights, "q8_0")) *out = DTYPE_Q8_0;
+    else return status_set(err, ROSE_INVALID, "weights \"%s\" is none of file, bf16, f16, q8_0", weights);
+    if (cuda && *out == DTYPE_Q8_0) return status_set(err, ROSE_UNSUPPORTED, "--weights q8_0 is for the CPU; a GPU computes in bf16 or f16, and reads blocks of GGUF files as they are");
+    return ROSE_OK;
+}
+
 enum rose_status task_wish(const struct rose_engine *e, const char *name, const char *weights, struct head_wish *out, struct rose_error *err)
 {
     static const struct { const char *name; enum model_task task; } known[] = {
         {"auto", MODEL_AUTO}, {"generate", MODEL_GENERATE}, {"embed", MODEL_EMBED}, {"classify", MODEL_CLASSIFY}, {"score", MODEL_AUTO}};
     const struct tokenizer *t = e->text.tokenizer;
     *out = (struct head_wish){.yes = (int32_t)tokenizer_find(t, STR("yes")), .no = (int32_t)tokenizer_find(t, STR("no"))};
-    if (!weights || !strcmp(weights, "file")) out->weights = DTYPE_NONE;
-    else if (!strcmp(weights, "bf16")) out->weights = DTYPE_BF16;
-    else if (!strcmp(weights, "q8_0")) out->weights = DTYPE_Q8_0;
-    else return status_set(err, ROSE_INVALID, "weights \"%s\" is none of file, bf16, q8_0", weights);
-    if (out->weights && e->device->device->info.kind != DEVICE_CPU) return status_set(err, ROSE_UNSUPPORTED, "other weights than the file's are for the CPU: GPUs take bf16 anyway");
+    ROSE_TRY(task_weights(e, weights, &out->weights, err));
     if (!name) return ROSE_OK;
     for (size_t i = 0; i < ROSE_COUNT(known); i++)
         if (!strcmp(name, known[i].name)) return out->task = known[i].task, out->score = !strcmp(name, "score"), ROSE_OK;

@@ -32,8 +32,8 @@ extern struct cli_common cli_common;
     {"threads", 't', OPTION_INT, "ROSE_THREADS", "N", NULL, "0", 0, 1024, "CPU threads; 0: one a core", &cli_common.threads},                        \
     {"isa", 0, OPTION_CHOICE, "ROSE_ISA", NULL, "auto|portable|avx2|avx512|amx", "auto", 0, 0, "CPU instruction set", &cli_common.isa},              \
     {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "context in tokens; 0: the model's", &cli_common.context},                            \
-    {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|f16|f32|bf16|q8_0|fp8", "auto", 0, 0, "type of the key-value cache; auto: f16, on a GPU bf16", &cli_common.kv}, \
-    {"weights", 0, OPTION_CHOICE, NULL, NULL, "file|bf16|q8_0", "file", 0, 0, "what float weights become in a CPU's memory", &cli_common.weights},         \
+    {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|f16|f32|bf16|q8_0|fp8", "auto", 0, 0, "type of the key-value cache; auto: f16, on a GPU what the model computes in", &cli_common.kv}, \
+    {"weights", 0, OPTION_CHOICE, NULL, NULL, "file|bf16|f16|q8_0", "file", 0, 0, "what float weights become in memory; on a GPU (bf16, f16) activations and cache too", &cli_common.weights},         \
     {"deterministic", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the same bits alone and under any load", &cli_common.deterministic},            \
     {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "use this template instead of the model's", &cli_common.chat_template},        \
     {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},                                    \

@@ -318,9 +318,20 @@ static void apply_plan(struct engine *e, const struct engine_plan *plan, const s
 static enum rose_status plan_memory(struct engine *e, struct engine_options *options, struct engine_plan *plan, struct rose_error *err)
 {
     struct engine_options asked = *options;
+/* The cache is in the type of the model's step unless something else was asked for. */
+static enum rose_status choose_kv(const struct model *m, struct engine_options *o, struct rose_error *err)
+{
+    if (m->device->info.kind != DEVICE_CUDA) return ROSE_OK;
+    if (!o->kv) o->kv = m->element;
+    if (o->kv == m->element || o->kv == DTYPE_F8_E4M3) return ROSE_OK;
+    return status_set(err, ROSE_UNSUPPORTED, "a cache of %s: this model computes in %s on the GPU and its cache is of that type or of fp8 (--weights bf16 or f16 chooses the model's)",
+                      dtype_info(o->kv)->name, dtype_info(m->element)->name);
+}
+
     struct device_info info = e->device->info;
     size_t weights = e->model->memory_bytes, work;
     /* What others on the device took is gone; these weights are there already (mapped ones were not taken: never more than there was). */
+    ROSE_TRY(choose_kv(e->model, options, err));
     size_t left = device_memory_free(e->device) + weights;
     info.memory_free = info.kind == DEVICE_CUDA ? left : ROSE_MIN(info.memory_free, left);
     ROSE_TRY(engine_plan(&e->model->config, &info, weights, options, plan, err));

@@ -225,7 +225,7 @@ enum rose_status pool_memory_hidden(struct pool *p, int32_t row, int32_t count, 
         size_t n = ROSE_MIN(most, (size_t)count - at);
         ROSE_TRY(device_copy(p->device, m->hidden_piece, (const uint16_t *)m->hidden + ((size_t)row + at) * cols, n * cols * 2, err));
         ROSE_TRY(device_wait(p->device, NULL, err));
-        for (size_t i = 0; i < n * cols; i++) m->hidden_host[at * cols + i] = bf16_to_f32(((const uint16_t *)m->hidden_piece)[i]);
+        for (size_t i = 0; i < n * cols; i++) m->hidden_host[at * cols + i] = (p->model->element == DTYPE_F16 ? f16_to_f32 : bf16_to_f32)(((const uint16_t *)m->hidden_piece)[i]);
     }
     return ROSE_OK;
 }

@@ -172,6 +172,7 @@ struct arch {
     double theta, eps;
     int32_t head_dim, kv_heads, window, original_context;
     bool tied;
+    bool beyond_half;               /* activations are known to leave the range of float16: F16 files run in BF16 on a GPU */
     const char *ignore;             /* tensor name prefix that may be present and unused, NULL */
     const struct slot_row *token_head; /* encoders: rows of a token classifier's output where they differ from the sequence classifier's */
     /* What the config says in this architecture's own words. NULL: nothing more. */

@@ -15,7 +15,7 @@ struct op_value forward_value(struct recorder *r, const char *name, enum extent 
     const struct op_step *step = &r->forward->step;
     int32_t max = rows == EXTENT_SAMPLES ? step->max_samples : rows == EXTENT_SEQS ? step->max_seqs : step->max_rows;
     bool cuda = r->program->device->info.kind == DEVICE_CUDA;
-    struct op_value v = {.dtype = cuda ? DTYPE_BF16 : DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
+    struct op_value v = {.dtype = cuda ? r->model->element : DTYPE_F32, .rows = rows, .cols = cols, .stride = cols};
     v.buffer = program_buffer(r->program, name, (size_t)max * (size_t)cols * (cuda ? 2 : 4));
     return v;
 }

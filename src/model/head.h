@@ -72,7 +72,7 @@ struct head_wish {
     enum model_task task;
     int32_t yes, no; /* ids of the tokens "yes" and "no", -1: unknown; for MODEL_YES_NO where no file names them */
     bool score;      /* with MODEL_AUTO: a generator scores by answering yes or no */
-    enum dtype weights; /* what float matrices of the layers become in memory (BF16, Q8_0); DTYPE_NONE: as in the file */
+    enum dtype weights; /* what float matrices of the layers become in memory (BF16, F16; Q8_0 on the CPU; on CUDA the step's type too); DTYPE_NONE: as in the file */
 };
 
 /* Fill config->head. Directories of Hugging Face bring files; GGUF brings its metadata. */

@@ -20,6 +20,7 @@ struct model {
     struct model_config config;
     struct device *device;
     struct weights *weights; /* stays open: some weights are used in place */
+    enum dtype element; /* CUDA: what activations, weights as rows and cache pages of two bytes are in: BF16 or F16 */
     struct arena arena;
     struct model_layer *layers; /* [config.layers] */
     struct model_layer *top;    /* the slots of the model itself */
@@ -55,8 +56,9 @@ enum rose_status model_open(struct device *device, struct weights *weights, mode
 /* The same with a wish about what the model is for; model_open lets the files say it. */
 enum rose_status model_open_as(struct device *device, struct weights *weights, const struct head_wish *wish, model_progress_fn *progress, void *user, struct model **out,
                                struct rose_error *err);
-/* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. */
-enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, struct model **out, struct rose_error *err);
+/* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. type: as head_wish.weights
+ * (on CUDA BF16, and without it, or F16; the CPU takes BF16 whatever it is). */
+enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, enum dtype type, struct model **out, struct rose_error *err);
 /* Does the model find every tensor that it wants, in shape and type? Binds, packs nothing; all problems come in one error. The weights
  * stay the caller's. */
 enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err);

@@ -98,6 +98,7 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     plan_int(out, "OUT", s->out);
     plan_int(out, "SCALE_UP", s->scale_up);
     plan_int(out, "TILED", s->tiled);
+    plan_element(out, s->f16);
     out->block = (uint32_t)block;
     out->times = pieces;
     out->per = block / threads;
@@ -114,11 +115,13 @@ enum rose_status act_cuda(struct program *program, const struct op_act *op, stru
 {
     bool gated = op->up.buffer != 0;
     struct act_shape s = {
-        .rows = plan_rows(program, op->y.rows), .cols = op->gate.cols, .act = op->activation, .gated = gated};
+        .rows = plan_rows(program, op->y.rows), .cols = op->gate.cols, .act = op->activation, .gated = gated, .f16 = value_f16(&op->y)};
     struct act_rows_params p = {
         .x_stride = op->gate.stride, .up_stride = op->up.stride, .y_stride = op->y.stride};
     struct program_launch l = {.name = "act", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     struct plan plan;
+    ROSE_TRY(value_check_alike("act", &op->y, &op->gate, err));
+    if (gated) ROSE_TRY(value_check_alike("act", &op->y, &op->up, err));
     ROSE_TRY(act_cuda_plan(&s, &program->device->info, &plan, err));
     int vec = (int)plan_get(&plan, "VEC_BYTES") / 2;
     const struct op_value *values[] = {&op->gate, &op->y, &op->up};

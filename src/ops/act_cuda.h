@@ -10,7 +10,7 @@ struct act_shape {
     int64_t rows; /* to plan for; any number runs */
     int32_t cols;
     enum op_activation act; /* OP_ACT_NONE: quantise only */
-    bool gated;
+    bool gated, f16; /* f16: rows are f16, else bf16 */
     float clamp, alpha, up_offset; /* gpt-oss: 7, 1.702, 1; clamp 0: none, alpha 0 means 1 */
     int out;                       /* ACT_OUT_* */
     bool scale_up;    /* mxfp8, mxfp4: power of two not below largest / maximum, instead of OCP's floor */

@@ -45,9 +45,9 @@ static enum rose_status check_cache(const struct program *program, const char *o
 {
     if (!cache || !cache->pool) return status_set(err, ROSE_INVALID, "%s: no cache pool is given", op);
     bool cuda = program->device->info.kind == DEVICE_CUDA;
-    if (cuda ? cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3 : !kv_layout_dtype_ok(cache->dtype))
+    if (cuda ? cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F16 && cache->dtype != DTYPE_F8_E4M3 : !kv_layout_dtype_ok(cache->dtype))
         return status_set(err, ROSE_UNSUPPORTED, "%s: a cache of %s; use %s", op, dtype_info(cache->dtype)->name,
-                          cuda ? "bf16 or f8_e4m3" : "f32, f16, bf16 or q8_0");
+                          cuda ? "bf16, f16 or fp8" : "f32, f16, bf16 or q8_0");
     if (cache->page_tokens < KV_BLOCK || cache->page_tokens > KV_MAX_PAGE_TOKENS ||
         cache->page_tokens % KV_BLOCK)
         return status_set(err, ROSE_UNSUPPORTED,

@@ -47,6 +47,7 @@ static void common(struct plan *p, const struct attention_shape *s)
     plan_int(p, "RELATIVE", s->relative ? s->relative_reach + 1 : 0);
     plan_int(p, "PAGE_TOKENS", s->own ? 16 : s->page_tokens);
     plan_int(p, "KV_ELEM", !s->own && s->kv_bytes == 1 ? 1 : 2);
+    plan_element(p, s->f16);
 }
 
 _Static_assert(ATTENTION_RELATIVE_STRIDE(7) == OP_RELATIVE_STRIDE(7), "one layout");
@@ -220,10 +221,11 @@ size_t attention_cuda_partial_bytes(const struct plan *p)
 static enum rose_status check_op(const struct op_cache *cache, const struct op_attention *op,
                                  struct rose_error *err)
 {
-    if (!op->bidirectional && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
+    if (!op->bidirectional && cache->dtype != op->q.dtype && cache->dtype != DTYPE_F8_E4M3)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "attention: a cache of %s; the CUDA kernels read BF16 and F8_E4M3",
-                          dtype_info(cache->dtype)->name);
+                          "attention: a cache of %s; the CUDA kernels read F8_E4M3 and what queries are in: %s",
+                          dtype_info(cache->dtype)->name, dtype_info(op->q.dtype)->name);
+    ROSE_TRY(value_check_alike("attention", &op->q, &op->y, err));
     const struct op_value *v[] = {&op->q, &op->y, &op->k, &op->v};
     for (int i = 0; i < (op->bidirectional ? 4 : 2); i++)
         if (v[i]->stride % 8 || v[i]->offset % 8)
@@ -314,6 +316,7 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
                                 .sinks = op->sinks != NULL,
                                 .alibi = op->alibi_slopes != NULL,
                                 .own = op->bidirectional,
+                                .f16 = value_f16(&op->q),
                                 .causal = op->causal,
                                 .relative = op->bidirectional && op->relative,
                                 .relative_reach = op->relative_reach,

@@ -17,7 +17,8 @@ struct attention_shape {
     bool relative;
     int32_t relative_reach;
     int32_t page_tokens;
-    int kv_bytes;               /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
+    bool f16;                   /* rows, and pages of two bytes, are f16, else bf16 */
+    int kv_bytes;               /* an element of the pages: 0 or 2 as the rows, 1 e4m3 */
     bool deterministic;         /* split: no sequence is cut */
     int32_t max_seqs;           /* split: sequences that will ever run */
     int64_t max_tokens;         /* split: the longest file there can be, 0: unknown */

@@ -23,7 +23,8 @@ void op_dummy_rows(const struct tensor *shape, uint64_t seed, uint16_t *out)
     for (size_t i = 0; i < n; i++) {
         uint64_t z = DUMMY_START(seed, i / 4);
         DUMMY_MIX(z);
-        out[i] = to_bf16(DUMMY_VALUE(z >> i % 4 * 16 & 0xffff, scale));
+        float v = DUMMY_VALUE(z >> i % 4 * 16 & 0xffff, scale);
+        out[i] = shape->dtype == DTYPE_F16 ? f32_to_f16(v) : to_bf16(v);
     }
 }
 
@@ -36,6 +37,7 @@ enum rose_status op_dummy(struct program *program, void *memory, const struct te
     struct program_launch l = {.name = "dummy", .layer = -1, .params = &p, .params_bytes = sizeof p};
     if (p.n % 8) return status_set(err, ROSE_UNSUPPORTED, "dummy weights of %llu elements; their number must be a multiple of 8", (unsigned long long)p.n);
     plan_int(&plan, "THREADS", THREADS);
+    plan_element(&plan, shape->dtype == DTYPE_F16);
     plan.bytes = 2.0 * (double)p.n;
     ROSE_TRY(plan_record(&plan, program, EXTENT_ONE, offsetof(struct dummy_params, one), &l, err));
     program_add(program, &l);

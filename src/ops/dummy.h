@@ -1,4 +1,4 @@
-/* op_dummy: seeded random values where weights would stand, bf16, uniform within sqrt(3 / k) (a product of rows of variance one has
+/* op_dummy: seeded random values where weights would stand, bf16 or f16 (shape->dtype), uniform within sqrt(3 / k) (a product of rows of variance one has
  * variance one). For measurements without a checkpoint. */
 #ifndef ROSE_OPS_DUMMY_H
 #define ROSE_OPS_DUMMY_H

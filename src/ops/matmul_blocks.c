@@ -215,7 +215,7 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
     return ROSE_OK;
 }
 
-/* ---- rows as bf16 ---- */
+/* ---- rows as 16-bit elements ---- */
 
 enum rose_status matmul_blocks_rows_plan(const struct matmul_blocks_rows_shape *s, const struct device_info *d, struct plan *out, struct rose_error *err)
 {
@@ -232,6 +232,7 @@ enum rose_status matmul_blocks_rows_plan(const struct matmul_blocks_rows_shape *
     plan_int(out, "THREADS", THREADS);
     plan_int(out, "GATHER", s->gather);
     plan_int(out, "ACC", s->accumulate);
+    plan_element(out, s->f16);
     out->bytes = (double)s->rows * s->k * (BLOCKS_UNIT_BYTES(s->format) / (double)(BLOCKS_TILE * BLOCKS_UNIT) * (s->gather ? 2 : 1) + 2 * (1 + s->accumulate));
     out->ops = (double)s->rows * s->k * 4;
     plan_stream(out, d, s->gather ? 0.4 : 0.1);
@@ -245,7 +246,7 @@ enum rose_status matmul_blocks_embed(struct program *program, const struct op_em
     ROSE_TRY(value_check(program, "embed", "y", &op->y, t->k, op->y.rows, err));
     if (op->y.stride % 4 || op->y.offset % 4)
         return status_set(err, ROSE_UNSUPPORTED, "embed: rows of stride %d at %d; the CUDA kernel takes multiples of 4", op->y.stride, op->y.offset);
-    struct matmul_blocks_rows_shape s = {.rows = plan_rows(program, op->y.rows), .k = t->k, .format = matmul_blocks_format(t->dtype), .gather = true, .accumulate = op->accumulate};
+    struct matmul_blocks_rows_shape s = {.rows = plan_rows(program, op->y.rows), .k = t->k, .format = matmul_blocks_format(t->dtype), .gather = true, .accumulate = op->accumulate, .f16 = value_f16(&op->y)};
     struct matmul_blocks_rows_params p = {
         .w = t->data, .y_stride = op->y.stride, .w_rows = (uint32_t)t->n, .index_offset = op->index_offset, .scale = op->scale != 0 ? op->scale : 1.0f};
     struct program_launch l = {.name = "embed", .layer = -1, .params = &p, .params_bytes = sizeof p};

@@ -21,7 +21,7 @@ struct matmul_blocks_rows_shape {
     int64_t rows; /* to plan for */
     int32_t k;
     int format; /* BLOCKS_* */
-    bool gather, accumulate;
+    bool gather, accumulate, f16; /* f16: y is f16, else bf16 */
 };
 enum rose_status matmul_blocks_rows_plan(const struct matmul_blocks_rows_shape *shape, const struct device_info *device, struct plan *out,
                                          struct rose_error *err);

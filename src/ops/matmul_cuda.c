@@ -39,6 +39,7 @@ size_t matmul_cuda_weight_rows_bytes(const struct op_weight *w, int64_t rows)
 bool matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *source, int64_t row, int64_t rows, void *memory)
 {
     enum { PIECE = 1024 }; /* whole blocks of every format */
+    const float F16_MOST = 65504;
     float f[PIECE];
     uint16_t *out = memory;
     size_t k = (size_t)tensor_cols(source), row_bytes = dtype_row_bytes(source->dtype, k);
@@ -48,7 +49,7 @@ bool matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *sou
         return true;
     }
     if (source->dtype == DTYPE_F8_E4M3 && !matmul_fp8_good(from, (size_t)rows * row_bytes)) return false;
-    if (source->dtype == DTYPE_BF16 || w->layout == WEIGHT_LAYOUT_CUDA_FP8) {
+    if (source->dtype == w->dtype) {
         memcpy(out, from, (size_t)rows * row_bytes);
         return true;
     }
@@ -56,18 +57,27 @@ bool matmul_cuda_weight_rows(const struct op_weight *w, const struct tensor *sou
         for (size_t c = 0; c < k; c += PIECE) {
             size_t n = ROSE_MIN(k - c, (size_t)PIECE);
             dtype_decode(source->dtype, from + dtype_row_bytes(source->dtype, c), f, n);
-            for (size_t i = 0; i < n; i++) out[c + i] = f32_to_bf16(source->scales ? f[i] * tensor_scale(source, row + r, (int64_t)(c + i)) : f[i]);
+            for (size_t i = 0; i < n && source->scales; i++) f[i] *= tensor_scale(source, row + r, (int64_t)(c + i));
+            if (w->dtype == DTYPE_F16)
+                for (size_t i = 0; i < n; i++) out[c + i] = f32_to_f16(f[i] > F16_MOST ? F16_MOST : f[i] < -F16_MOST ? -F16_MOST : f[i]);
+            else
+                for (size_t i = 0; i < n; i++) out[c + i] = f32_to_bf16(f[i]);
         }
     return true;
 }
 
 enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, void *memory, struct op_weight *out, struct rose_error *err)
 {
+    return matmul_cuda_weight_as(source, expand, DTYPE_BF16, memory, out, err);
+}
+
+enum rose_status matmul_cuda_weight_as(const struct tensor *source, bool expand, enum dtype element, void *memory, struct op_weight *out, struct rose_error *err)
+{
     size_t bytes = matmul_cuda_weight_bytes(source, expand);
     if (!bytes)
         return status_set(err, ROSE_UNSUPPORTED,
                           "a weight [%lld, %lld] of %s: CUDA products take rows of a multiple of 8 elements of a type that "
-                          "can be read as bfloat16",
+                          "can be read as 16-bit floats",
                           (long long)tensor_rows(source), (long long)tensor_cols(source), dtype_info(source->dtype)->name);
     if (!memory || (uintptr_t)memory % 16)
         return status_set(err, ROSE_INTERNAL, "a weight for CUDA needs aligned device memory");
@@ -77,7 +87,7 @@ enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, vo
         return ROSE_OK;
     }
     bool blocks = !expand && matmul_blocks_bytes(source);
-    *out = (struct op_weight){.dtype = blocks ? source->dtype : DTYPE_BF16,
+    *out = (struct op_weight){.dtype = blocks ? source->dtype : element,
                               .n = (int32_t)tensor_rows(source),
                               .k = (int32_t)tensor_cols(source),
                               .data = memory,
@@ -92,7 +102,7 @@ enum rose_status matmul_cuda_weight_pack(struct device *device, const struct ten
 {
     enum { STAGING = 32 << 20 };
     ROSE_TRY(matmul_cuda_weight(source, false, memory, out, err));
-    if (source->dtype == DTYPE_BF16) {
+    if (source->dtype == out->dtype && out->layout == WEIGHT_LAYOUT_CUDA_ROWS) {
         ROSE_TRY(device_copy(device, memory, source->data, out->bytes, err));
         return device_wait(device, NULL, err);
     }
@@ -127,8 +137,10 @@ static enum rose_status check(const struct program *program, const struct op_mat
         const struct op_weight *w = part->weight;
         bool blocks = w && w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS && matmul_blocks_format(w->dtype) >= 0;
         bool fp8 = w && w->layout == WEIGHT_LAYOUT_CUDA_FP8 && w->dtype == DTYPE_F8_E4M3 && w->scales;
-        if (!w || (!blocks && !fp8 && (w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != DTYPE_BF16)) || !w->data || (uintptr_t)w->data % 16)
-            return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for CUDA", op->name, i);
+        if (!w || (!blocks && !fp8 && (w->layout != WEIGHT_LAYOUT_CUDA_ROWS || w->dtype != op->x.dtype)) || !w->data || (uintptr_t)w->data % 16)
+            return status_set(err, ROSE_INTERNAL, "%s: weight %d is not packed for CUDA products of %s", op->name, i, dtype_info(op->x.dtype)->name);
+        if (fp8 && value_f16(&op->x))
+            return status_set(err, ROSE_UNSUPPORTED, "%s: FP8 weights multiply BF16 activations on CUDA, not F16", op->name);
         if (i == 0) ROSE_TRY(value_check(program, op->name, "x", &op->x, w->k, op->x.rows, err));
         if (w->k != op->x.cols || (op->gated && w->n != op->parts[0].weight->n))
             return status_set(err, ROSE_INTERNAL, "%s: weight %d is [%d, %d] and x has %d columns", op->name, i, w->n, w->k,
@@ -138,6 +150,7 @@ static enum rose_status check(const struct program *program, const struct op_mat
             ROSE_TRY(value_check_f32(program, op->name, "y", &part->y, w->n, op->x.rows, err));
         else
             ROSE_TRY(value_check(program, op->name, "y", &part->y, w->n, op->x.rows, err));
+        ROSE_TRY(value_check_alike(op->name, &op->x, &part->y, err));
         if (part->y.buffer == op->x.buffer && part->y.offset < op->x.offset + op->x.cols &&
             op->x.offset < part->y.offset + part->y.cols)
             return status_set(err, ROSE_INTERNAL, "%s: y %d overlaps x", op->name, i);
@@ -173,7 +186,7 @@ static enum rose_status tma_ready(struct device *device, void *params, struct ro
     return tensor_map(device, &l.plan, &l.p.g, -1, l.most_rows, at + offsetof(struct tma_launch, p.x), err);
 }
 
-/* Weights that are decoded to bf16 just before their product: op_weight.layout PANEL, .data PANEL_AT + where in the buffer. */
+/* Weights that are decoded to rows of elements just before their product: op_weight.layout PANEL, .data PANEL_AT + where in the buffer. */
 enum { WEIGHT_LAYOUT_PANEL = -1, PANEL_AT = 256 };
 static bool in_panel(const struct op_weight *w) { return w->layout == WEIGHT_LAYOUT_PANEL; }
 
@@ -196,6 +209,7 @@ static enum rose_status record(struct program *program, const struct op_matmul *
                              .gated = op->gated,
                              .accumulate = op->accumulate,
                              .out_f32 = parts[0].y.dtype == DTYPE_F32,
+                             .f16 = value_f16(&op->x),
                              .pairs = true,
                              .deterministic = op->deterministic};
     const struct op_value *x = op->norm ? &op->norm->x : &op->x;
@@ -261,11 +275,12 @@ static enum rose_status record(struct program *program, const struct op_matmul *
  * activation (H200, 2x14336x4096, 128 / 1024 / 4096 rows: 66.5 / 310 / 1221 us, by the library and act_rows 68 / 326 / 1373). */
 enum { BLAS_ROWS = 65 };
 
-/* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. */
+/* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. Its results in f16 do not
+ * saturate: those are own kernels' (on Hopper as fast, docs/facts.md). */
 static bool blas_fits(const struct program *program, const struct op_matmul *op)
 {
     int64_t rows = plan_rows(program, op->x.rows);
-    if (!program->device->blas || op->deterministic || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
+    if (!program->device->blas || op->deterministic || value_f16(&op->x) || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
     bool own = op->gated && plan_arch(&program->device->info) == 900;
     if (own && value_aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
         (const char *)op->parts[1].weight->data > (const char *)op->parts[0].weight->data)
@@ -352,7 +367,7 @@ static enum rose_status blas_matmul(struct program *program, const struct op_mat
 
 static bool is_blocks(const struct op_weight *w) { return w->layout == WEIGHT_LAYOUT_CUDA_BLOCKS; }
 
-/* Parts that are bf16, in memory or in a panel. */
+/* Parts that are elements, in memory or in a panel. */
 static enum rose_status plain(struct program *program, const struct op_matmul *op, program_buffer_id panel, struct rose_error *err)
 {
     if (blas_fits(program, op)) return blas_matmul(program, op, panel, err);
@@ -364,11 +379,11 @@ static enum rose_status plain(struct program *program, const struct op_matmul *o
     return ROSE_OK;
 }
 
-/* Rows [begin, begin + rows) of a weight in blocks, as bf16 at `at` in the panel. */
+/* Rows [begin, begin + rows) of a weight in blocks, as elements at `at` in the panel. */
 static enum rose_status decode_panel(struct program *program, const struct op_matmul *op, const struct op_weight *w, int32_t begin, int32_t rows, program_buffer_id panel,
                                      size_t at, struct rose_error *err)
 {
-    struct matmul_blocks_rows_shape s = {.rows = rows, .k = w->k, .format = matmul_blocks_format(w->dtype)};
+    struct matmul_blocks_rows_shape s = {.rows = rows, .k = w->k, .format = matmul_blocks_format(w->dtype), .f16 = value_f16(&op->x)};
     struct matmul_blocks_rows_params p = {
         .w = (const char *)w->data + matmul_cuda_weight_rows_bytes(w, begin), .y_stride = w->k, .rows = (uint32_t)rows, .w_rows = (uint32_t)rows, .scale = 1};
     struct program_launch l = {.name = "decode", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
@@ -384,7 +399,7 @@ static enum rose_status decode_panel(struct program *program, const struct op_ma
     return ROSE_OK;
 }
 
-/* Many rows: panels of the weights become bf16 in scratch memory, and the products of bf16 follow, panel by panel. Parts [begin, begin + count),
+/* Many rows: panels of the weights become elements in scratch memory, and the products of those follow, panel by panel. Parts [begin, begin + count),
  * side by side where they fit one panel, as the two of a gated pair always do. */
 static enum rose_status by_panels(struct program *program, const struct op_matmul *op, int begin, int count, struct rose_error *err)
 {
@@ -407,7 +422,7 @@ static enum rose_status by_panels(struct program *program, const struct op_matmu
             const struct op_weight *w = op->parts[begin + i].weight;
             int32_t rows = ROSE_MIN(step, w->n - at);
             *p = op->parts[begin + i];
-            weights[i] = (struct op_weight){.dtype = DTYPE_BF16, .n = rows, .k = w->k, .layout = WEIGHT_LAYOUT_PANEL, .bytes = (size_t)rows * row_bytes, .bytes_read = (double)rows * (double)row_bytes};
+            weights[i] = (struct op_weight){.dtype = op->x.dtype, .n = rows, .k = w->k, .layout = WEIGHT_LAYOUT_PANEL, .bytes = (size_t)rows * row_bytes, .bytes_read = (double)rows * (double)row_bytes};
             weights[i].data = (const void *)(PANEL_AT + (uintptr_t)i * each);
             if (is_blocks(w)) {
                 ROSE_TRY(decode_panel(program, op, w, at, rows, panel, (size_t)i * each, err));
@@ -468,7 +483,7 @@ static enum rose_status with_fp8(struct program *program, const struct op_matmul
 static bool folds(const struct program *program, const struct op_matmul *op)
 {
     const struct op_norm *n = op->norm;
-    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = op->parts_count, .gated = op->gated, .deterministic = op->deterministic, .tma = true};
+    struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = op->parts_count, .gated = op->gated, .deterministic = op->deterministic, .f16 = value_f16(&op->x), .tma = true};
     if (n->kind != OP_NORM_RMS || !n->weight || n->bias || n->add.buffer || n->accumulate || (n->alpha != 0 && n->alpha != 1)) return false;
     if ((uintptr_t)n->weight % 16 || n->x.stride % 8 || n->x.offset % 8) return false;
     for (int i = 0; i < op->parts_count; i++) {

@@ -8,9 +8,11 @@
 enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op, struct rose_error *err);
 
 /* Weights: bytes on the device; 0 where the format cannot be read. Block formats that the kernels know (matmul_blocks.h) stay as they are,
- * all others become bf16 [n, k]; expand: these too, for kernels that read nothing else. */
+ * all others become 16-bit [n, k]; expand: these too, for kernels that read nothing else. */
 size_t matmul_cuda_weight_bytes(const struct tensor *source, bool expand);
-/* Describes a weight whose rows somebody has put (or will put) into device memory. */
+/* Describes a weight whose rows somebody has put (or will put) into device memory. element: what rows that are no blocks and no FP8 are in,
+ * BF16 (and without it) or F16, which saturates. */
+enum rose_status matmul_cuda_weight_as(const struct tensor *source, bool expand, enum dtype element, void *memory, struct op_weight *out, struct rose_error *err);
 enum rose_status matmul_cuda_weight(const struct tensor *source, bool expand, void *memory, struct op_weight *out, struct rose_error *err);
 /* What is uploaded: rows [row, row + rows) of a matrix in that weight's form in host memory, and their bytes. row is a multiple of
  * MATMUL_CUDA_ROWS, and rows too unless they are the last. Any thread. */

@@ -33,6 +33,7 @@ void matmul_plan_epilogue(const struct matmul_shape *s, struct plan *out)
     plan_int(out, "ACCUMULATE", s->accumulate);
     plan_int(out, "OUT_F32", s->out_f32);
     plan_int(out, "PAIRS", s->pairs);
+    plan_element(out, s->f16);
 }
 
 /* Tiles of `columns` of all parts. */
@@ -337,12 +338,15 @@ static bool at_once(const struct matmul_shape *s, const struct device_info *d)
            ceil_div(s->k, GEMV_STEP) <= ONCE_WARPS * ONCE_DEPTH && matmul_plan_tiles(s, s->gated ? 8 : 16) <= d->units;
 }
 
+/* gain * x before it is divided by the row's size leaves the range of f16. */
+static bool norm_fits(const struct matmul_shape *s, const struct device_info *d) { return !s->blocks_format && !s->f16 && stream_fits(s, d); }
+
 /* Measured (docs/facts.md): a launch less gives 1 % of a step at one row of 1024 elements; with more rows or elements every block's own
  * norm costs more than the launch, and tiles at once give more. */
 bool matmul_plan_folds(const struct matmul_shape *s, const struct device_info *d)
 {
     enum { MOST_ROWS = 1, MOST_K = 1024 };
-    return !s->blocks_format && stream_fits(s, d) && !at_once(s, d) && s->rows <= MOST_ROWS && s->k <= MOST_K;
+    return norm_fits(s, d) && !at_once(s, d) && s->rows <= MOST_ROWS && s->k <= MOST_K;
 }
 
 bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, const char *kernel, int64_t x_bytes, struct matmul_plan *m)
@@ -388,7 +392,7 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
-    if (s->norm && (s->blocks_format || !stream_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
+    if (s->norm && (!norm_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
         return status_set(err, ROSE_UNSUPPORTED, "a product of %lld rows over %d elements that normalises them itself", (long long)s->rows, s->k);
     if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
     if (at_once(s, d) && !s->warps && !s->depth && !s->blocks && !s->splits) {

@@ -15,14 +15,15 @@ struct matmul_shape {
     enum op_activation act;
     bool gated; /* two parts of equal n: one result */
     bool bias, accumulate;
-    bool out_f32;       /* y is F32, else BF16 */
+    bool out_f32;       /* y is F32, else as x */
+    bool f16;           /* x and weights are F16, else BF16 */
     bool pairs;         /* two neighbours of y may be stored at once: even offsets and strides */
     bool rows16;        /* y's rows are 16-byte aligned */
     bool tma;           /* TMA can load x and the weights; of a gated pair the up matrix lies behind the gate */
     bool deterministic; /* a row's bits must not depend on `rows` */
     bool norm;          /* x is normalised inside the product (RMSNorm): matmul_plan_folds says where that is possible */
     float norm_eps, norm_offset;
-    int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: bf16 */
+    int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: as x */
     /* Measured choices; 0: the plan's own. */
     int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's; 41, 42: matmul_blocks_ring of 8, 12 warps, 43:
                * matmul_blocks_few */

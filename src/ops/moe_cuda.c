@@ -196,6 +196,7 @@ enum rose_status moe_cuda_plan_combine(const struct moe_cuda_shape *s, const str
     plan_int(out, "THREADS", threads);
     plan_int(out, "ACCUMULATE", s->accumulate);
     plan_f32(out, "ALPHA", s->alpha != 0 ? s->alpha : 1.0f);
+    plan_element(out, s->f16);
     out->block = (uint32_t)threads;
     out->bytes = (double)s->tokens * (2.0 * s->hidden * (1 + s->top_k + s->accumulate) + 8.0 * s->top_k);
     out->ops = 2.0 * s->tokens * s->hidden * s->top_k;

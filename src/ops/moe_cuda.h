@@ -24,6 +24,7 @@ struct moe_cuda_shape {
     int32_t groups, top_groups; /* 0: none */
     bool accumulate;            /* combine: y += */
     float alpha;                /* combine; 0 means 1 */
+    bool f16;                   /* rows are f16, else bf16 */
     int out;                    /* dispatch: ACT_OUT_* of the copied rows: bf16, e4m3 per 1 x 128, mxfp8 */
     int few;                    /* measured choice: 1: at most 16 tokens by moe_dispatch_few, -1: not; 0: the plan's own */
 };

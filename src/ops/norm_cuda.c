@@ -71,6 +71,7 @@ static void constants(const struct norm_shape *s, int vec, int threads, struct p
     plan_int(out, "OUT", s->out);
     plan_int(out, "SCALE_UP", s->scale_up);
     plan_int(out, "TILED", s->tiled);
+    plan_element(out, s->f16);
 }
 
 static void cost(const struct norm_shape *s, const struct device_info *d, bool wide, struct plan *out)
@@ -185,6 +186,7 @@ enum rose_status norm_cuda(struct program *program, const struct op_norm *op, st
                            .bias = op->bias ? 4 : 0,
                            .add = add,
                            .accumulate = op->accumulate,
+                           .f16 = value_f16(&op->x),
                            .eps = op->eps,
                            .offset = op->weight_offset,
                            .alpha = op->alpha};
@@ -195,6 +197,8 @@ enum rose_status norm_cuda(struct program *program, const struct op_norm *op, st
                                  .y_stride = op->y.stride};
     struct program_launch l = {.name = "norm", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     struct plan plan;
+    ROSE_TRY(value_check_alike("norm", &op->x, &op->y, err));
+    ROSE_TRY(value_check_alike("norm", &op->x, &op->add, err));
     ROSE_TRY(norm_cuda_plan(&s, &program->device->info, &plan, err));
     int vec = (int)plan_get(&plan, "VEC_BYTES");
     ROSE_TRY(aligned("x", &op->x, vec, err));

@@ -14,8 +14,8 @@ struct norm_shape {
     int64_t rows; /* to plan for; any number runs */
     int32_t cols;
     enum op_norm_kind kind;
-    int weight, bias; /* bytes an element (4: f32, 2: bf16), 0: none */
-    bool add, accumulate;
+    int weight, bias; /* bytes an element (4: f32, 2: as the rows), 0: none */
+    bool add, accumulate, f16; /* f16: rows are f16, else bf16 */
     float eps, offset, alpha; /* alpha 0 means 1 */
     int out;                  /* ACT_OUT_*: what y is stored as */
     bool scale_up, tiled;     /* as struct act_shape */

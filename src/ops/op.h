@@ -14,7 +14,7 @@
 /* Activations: [rows, cols] inside a program buffer, row r at column offset + r * stride. */
 struct op_value {
     program_buffer_id buffer; /* 0: absent */
-    enum dtype dtype;         /* float32 on the CPU, bfloat16 on CUDA unless said otherwise */
+    enum dtype dtype;         /* float32 on the CPU; on CUDA bfloat16, or float16 in all of a program, unless said otherwise */
     enum extent rows;
     int32_t cols, stride, offset; /* elements */
 };

@@ -30,6 +30,11 @@ void plan_f32(struct plan *p, const char *name, float value)
     snprintf(c->text + n, sizeof c->text - n, "%s", point ? "f" : ".0f");
 }
 
+void plan_element(struct plan *p, bool f16)
+{
+    if (f16) plan_int(p, "ACT_F16", 1);
+}
+
 int64_t plan_get(const struct plan *p, const char *name)
 {
     for (int i = 0; i < p->count && i < PLAN_MAX_CONSTANTS; i++)

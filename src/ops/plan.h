@@ -37,6 +37,8 @@ struct plan {
 void plan_int(struct plan *plan, const char *name, int64_t value);
 void plan_f32(struct plan *plan, const char *name,
               float value); /* as a float literal that reads back the same bits */
+/* ACT_F16, for kernels whose activations and weights are f16; bf16 has no such constant (kernels/cuda/common/element.cuh). */
+void plan_element(struct plan *plan, bool f16);
 int64_t plan_get(const struct plan *plan, const char *name); /* 0 when absent */
 
 uint32_t plan_grid(const struct plan *plan, int64_t rows);

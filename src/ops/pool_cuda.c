@@ -20,6 +20,7 @@ enum rose_status pool_cuda_plan(const struct pool_shape *s, const struct device_
     plan_int(out, "GROUPS", THREADS / lanes);
     plan_int(out, "PIECES", out->times);
     plan_int(out, "OUT_F32", s->out_f32);
+    plan_element(out, s->f16);
     double rows = (double)s->rows, seqs = (double)out->rows;
     out->bytes = rows * s->cols * 2 + seqs * (s->cols * (s->out_f32 ? 4.0 : 2.0) + 12);
     out->ops = 2 * rows * s->cols;
@@ -32,7 +33,7 @@ enum rose_status pool_cuda_plan(const struct pool_shape *s, const struct device_
 enum rose_status pool_cuda(struct program *program, const struct op_pool *op, struct rose_error *err)
 {
     bool f32 = op->y.dtype == DTYPE_F32;
-    struct pool_shape s = {.rows = plan_rows(program, EXTENT_ROWS), .seqs = plan_rows(program, EXTENT_SEQS), .cols = op->x.cols, .out_f32 = f32};
+    struct pool_shape s = {.rows = plan_rows(program, EXTENT_ROWS), .seqs = plan_rows(program, EXTENT_SEQS), .cols = op->x.cols, .out_f32 = f32, .f16 = value_f16(&op->x)};
     struct pool_rows_params p = {.x_stride = op->x.stride, .y_stride = op->y.stride};
     struct program_launch l = {.name = "pool", .layer = -1, .params = &p, .params_bytes = sizeof p};
     struct plan plan;

@@ -8,7 +8,7 @@
 struct pool_shape {
     int64_t rows, seqs; /* to plan for; any numbers run */
     int32_t cols;
-    bool out_f32; /* y is F32, else BF16 */
+    bool out_f32, f16; /* y is F32, else as x: f16 or bf16 */
 };
 /* The same constants for all numbers of rows: a text's bits do not depend on its batch. */
 enum rose_status pool_cuda_plan(const struct pool_shape *shape, const struct device_info *device, struct plan *out,

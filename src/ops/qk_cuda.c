@@ -74,6 +74,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     plan_int(out, "PAGE_TOKENS", s->write ? s->page_tokens : 1);
     plan_int(out, "KV_ELEM", s->kv_bytes == 1 ? 1 : 2);
     plan_int(out, "SHARE", rotary && s->share > 0);
+    plan_element(out, s->f16);
     out->block = (uint32_t)block;
     out->times = chunks;
     out->per = block / threads;
@@ -91,9 +92,11 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
 static enum rose_status check_op(const struct op_cache *cache, const struct op_qk *op, int32_t align, struct rose_error *err)
 {
     bool q = op->q.buffer != 0, k = op->k.buffer != 0;
-    if (op->write && cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F8_E4M3)
-        return status_set(err, ROSE_UNSUPPORTED, "qk: a cache of %s; the CUDA kernel writes BF16 and F8_E4M3",
-                          dtype_info(cache->dtype)->name);
+    enum dtype element = q ? op->q.dtype : op->k.dtype;
+    if (op->write && cache->dtype != element && cache->dtype != DTYPE_F8_E4M3)
+        return status_set(err, ROSE_UNSUPPORTED, "qk: a cache of %s; the CUDA kernel writes F8_E4M3 and what rows are in: %s",
+                          dtype_info(cache->dtype)->name, dtype_info(element)->name);
+    if (q) ROSE_TRY(value_check_alike("qk", &op->q, &op->k, err));
     if (op->write && op->heads.value_dim != op->heads.head_dim)
         return status_set(err, ROSE_UNSUPPORTED,
                           "qk: values of %d beside keys of %d; the CUDA kernel takes equal sizes",
@@ -152,6 +155,7 @@ enum rose_status qk_cuda(struct program *program, const struct op_step *step, co
                          .rope_scale = op->rope_scale,
                          .seq_freq = rope && op->seq_freq,
                          .write = op->write,
+                         .f16 = value_f16(q ? &op->q : &op->k),
                          .page_tokens = op->write ? cache->page_tokens : 0,
                          .kv_bytes = op->write ? dtype_info(cache->dtype)->bytes : 0};
     struct qk_rows_params p = {.q_norm = op->q_norm,

@@ -10,15 +10,15 @@
 struct qk_shape {
     int64_t rows; /* to plan for; any number runs */
     int32_t heads, kv_heads, head_dim;
-    int norm; /* bytes of a weight (4: f32, 2: bf16), 0: no norm */
+    int norm; /* bytes of a weight (4: f32, 2: as the rows), 0: no norm */
     bool norm_after_rope;
     float eps, offset;
     enum op_rope_kind rope;
     int32_t rotary_dim;
     float rope_scale; /* 0 means 1 */
-    bool seq_freq, write;
+    bool seq_freq, write, f16; /* f16: rows and pages of two bytes are f16, else bf16 */
     int32_t page_tokens;
-    int kv_bytes; /* an element of the pages: 0 or 2 bf16, 1 e4m3 */
+    int kv_bytes; /* an element of the pages: 0 or 2 as the rows, 1 e4m3 */
     int repeat, block; /* measured choices: heads a thread, threads a block; 0: the plan's own */
     int share;         /* 1: a block shares its rows' angles, -1: every group its own; 0: the plan's own */
 };

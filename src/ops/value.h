@@ -18,7 +18,7 @@ static inline enum rose_status value_check_shape(const char *op, const char *nam
     return ROSE_OK;
 }
 
-/* A present value (float32 on the CPU, bfloat16 on CUDA) of `cols` columns and the given rows; `op` and
+/* A present value (float32 on the CPU, bfloat16 or float16 on CUDA) of `cols` columns and the given rows; `op` and
  * `name` go into the message. */
 static inline enum rose_status value_check(const struct program *program, const char *op, const char *name,
                                            const struct op_value *v, int32_t cols, enum extent rows,
@@ -27,10 +27,10 @@ static inline enum rose_status value_check(const struct program *program, const 
     if (!v->buffer || v->buffer >= program->buffers_count)
         return status_set(err, ROSE_INVALID, "%s: %s is missing", op, name);
     bool cuda = program->device->info.kind == DEVICE_CUDA;
-    if (v->dtype != (cuda ? DTYPE_BF16 : DTYPE_F32))
+    if (cuda ? v->dtype != DTYPE_BF16 && v->dtype != DTYPE_F16 : v->dtype != DTYPE_F32)
         return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s; the %s values", op, name,
                           dtype_info(v->dtype)->name,
-                          cuda ? "CUDA kernels compute on BF16" : "CPU computes on F32");
+                          cuda ? "CUDA kernels compute on BF16 and F16" : "CPU computes on F32");
     return value_check_shape(op, name, v, cols, rows, err);
 }
 
@@ -45,6 +45,14 @@ static inline enum rose_status value_check_f32(const struct program *program, co
         return status_set(err, ROSE_UNSUPPORTED, "%s: %s is %s and must be F32", op, name,
                           dtype_info(v->dtype)->name);
     return value_check_shape(op, name, v, cols, rows, err);
+}
+
+/* Is the program's element float16? Values that a kernel takes together are of one type: of another one than x is an error. */
+static inline bool value_f16(const struct op_value *x) { return x->dtype == DTYPE_F16; }
+static inline enum rose_status value_check_alike(const char *op, const struct op_value *x, const struct op_value *y, struct rose_error *err)
+{
+    if (!y->buffer || y->dtype == x->dtype || y->dtype == DTYPE_F32) return ROSE_OK;
+    return status_set(err, ROSE_UNSUPPORTED, "%s: values of %s and %s in one kernel", op, dtype_info(x->dtype)->name, dtype_info(y->dtype)->name);
 }
 
 /* Rows that fit the value's buffer: the most that a program can be run with. */

@@ -35,6 +35,7 @@ enum rose_status value_cuda_plan(const struct value_shape *s, const struct devic
     plan_f32(out, "CAP", s->cap);
     plan_int(out, "ACC", s->accumulate);
     plan_int(out, "F32", s->f32);
+    plan_element(out, s->f16);
     out->block = (uint32_t)block;
     out->times = pieces;
     out->per = block / threads;
@@ -72,6 +73,8 @@ static enum rose_status add(struct program *program, struct value_launch *v, str
     struct plan plan;
     v->s.rows = plan_rows(program, y->rows);
     v->s.cols = y->cols;
+    v->s.f16 = value_f16(y);
+    if (x) ROSE_TRY(value_check_alike(v->name, y, x, err));
     ROSE_TRY(status_wrap(err, value_cuda_plan(&v->s, &program->device->info, &plan, err), "%s", v->name));
     int vec = (int)plan_get(&plan, "VEC_BYTES") / (int)dtype_info(y->dtype)->bytes;
     bool vectors = v->s.op != VALUE_ROW_GATE; /* a gate is one element a row */
@@ -107,8 +110,8 @@ enum rose_status embed_cuda(struct program *program, const struct op_embed *op, 
 {
     const struct op_weight *t = op->table;
     if (t && t->data && t->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) return matmul_blocks_embed(program, op, err);
-    if (!t || t->dtype != DTYPE_BF16 || !t->data)
-        return status_set(err, ROSE_INTERNAL, "embed: the table is not packed for CUDA");
+    if (!t || t->dtype != op->y.dtype || !t->data)
+        return status_set(err, ROSE_INTERNAL, "embed: the table is not packed for CUDA in the type of its rows");
     if (!op->index) return status_set(err, ROSE_INTERNAL, "embed: no index buffer");
     ROSE_TRY(value_check(program, "embed", "y", &op->y, t->k, op->y.rows, err));
     struct value_launch v = {

@@ -14,6 +14,7 @@ struct value_shape {
     int op; /* VALUE_* */
     float scale, cap;
     bool accumulate, f32; /* gather adds; soft cap: logits are f32, row gate: the gate is */
+    bool f16;             /* rows of two bytes are f16, else bf16 */
 };
 enum rose_status value_cuda_plan(const struct value_shape *shape, const struct device_info *device,
                                  struct plan *out, struct rose_error *err);

@@ -61,7 +61,7 @@ static enum rose_status open_side(struct side *s, enum device_kind kind, const c
         s->device->jit = s->jit;
     }
     ROSE_TRY(weights_open_config(dir, &w, &err));
-    ROSE_TRY(model_open_dummy(s->device, w, 1, &s->model, &err));
+    ROSE_TRY(model_open_dummy(s->device, w, 1, DTYPE_NONE, &s->model, &err));
     ROSE_TRY(tokenizer_from_vocab(&v, &s->tokenizer, &err));
     return engine_open(s->model, s->tokenizer, &o, &s->engine, &err);
 }

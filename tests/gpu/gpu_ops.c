@@ -163,8 +163,8 @@ static int program_case(struct context *c)
     struct program *p = NULL;
     struct rose_error err = {0};
     int wrong = 0;
-    op_fill_bf16(d->x, MOST_ROWS * COLS, 1, 31), op_fill_bf16(d->add, MOST_ROWS * COLS, 1, 32),
-        op_fill_bf16(d->qkv, MOST_ROWS * WIDTH, 1, 33);
+    op_fill(d->x, MOST_ROWS * COLS, 1, 31), op_fill(d->add, MOST_ROWS * COLS, 1, 32),
+        op_fill(d->qkv, MOST_ROWS * WIDTH, 1, 33);
     for (int i = 0; i < COLS; i++) d->weight[i] = 0.5f + (float)i / COLS;
     for (int r = 0; r < MOST_ROWS; r++) d->slots[r] = MOST_ROWS - 1 - r;
     void *buffers[6] = {

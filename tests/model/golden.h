@@ -23,7 +23,7 @@ struct golden {
     uint64_t seed;
     int32_t vocabulary;
     const float *logits; /* rows of vocabulary */
-    enum golden_types { GOLDEN_AS_LISTED, GOLDEN_F32, GOLDEN_BF16 } types; /* of the Hugging Face files' tensors: those of the list (mixed), all F32, matrices BF16 */
+    enum golden_types { GOLDEN_AS_LISTED, GOLDEN_F32, GOLDEN_BF16, GOLDEN_F16 } types; /* of the Hugging Face files' tensors: those of the list (mixed), all F32, matrices BF16, F16 */
 };
 
 static inline uint64_t golden_fnv(struct str s, uint64_t h)
@@ -98,6 +98,7 @@ static inline struct str golden_stored(const struct golden *g, const struct json
 {
     if (g->types == GOLDEN_F32) return STR("F32");
     if (g->types == GOLDEN_BF16 && t->items[4].count > 1) return STR("BF16");
+    if (g->types == GOLDEN_F16 && t->items[4].count > 1) return STR("F16");
     return json_str(&t->items[1], "");
 }
 

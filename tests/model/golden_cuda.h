@@ -1,4 +1,4 @@
-/* The golden models on a CUDA device: bf16 weights, activations and cache against transformers' float32 logits.
+/* The golden models on a CUDA device: bf16 or f16 weights, activations and cache against transformers' float32 logits.
  *
  * A row's error is the largest difference of a logit over the standard deviation of the row's reference logits. It must stay within
  * `bound`, and where the reference's best token leads by more than twice that, the device must choose it. The text that is fed is the
@@ -16,6 +16,8 @@
 struct cuda_golden {
     struct device *device;
     double bound;            /* of a row's error */
+    enum golden_types types; /* of the checkpoint's tensors */
+    enum dtype weights;      /* what it is opened as; DTYPE_NONE: as the file says */
     bool many, quantised;    /* the program at hand is for many rows; the model's products then quantise their activations */
     double worst, sum;       /* seen since cuda_golden_model began */
     int rows, over, decided, wrong; /* rows compared; above the bound; with a clear best token; of these, chosen otherwise */
@@ -76,7 +78,7 @@ static inline void cuda_golden_file(struct cuda_golden *t, const struct golden *
     for (int decode = 0; decode < 2; decode++) {
         struct run r;
         if (!(ways & (decode ? CUDA_GOLDEN_DECODE : 7))) continue;
-        enum rose_status s = run_open_on(&r, t->device, path, DTYPE_BF16, decode, &err);
+        enum rose_status s = run_open_on(&r, t->device, path, t->weights, decode, &err);
         CHECK_OK(s, err);
         if (s != ROSE_OK) return;
         t->many = !decode;
@@ -110,6 +112,7 @@ static inline void cuda_golden_model(struct cuda_golden *t, const char *name, in
     struct golden g;
     cuda_golden_begin(t);
     golden_open(&g, name);
+    g.types = t->types;
     bool only_gguf = !g.tensors->count; /* block formats */
     if (!only_gguf) {
         golden_write_hf(&g);

@@ -138,15 +138,17 @@ static inline enum rose_status run_open(struct run *r, const char *path, enum dt
     return run_open_as(r, path, kv, false, err);
 }
 
-/* The same on a device that stays open; decode: its program is for one row a sequence. */
-static inline enum rose_status run_open_on(struct run *r, struct device *device, const char *path, enum dtype kv, bool decode,
+/* The same on a GPU that stays open, with the cache in the model's own type; weights: head_wish.weights; decode: its program is for one row
+ * a sequence. */
+static inline enum rose_status run_open_on(struct run *r, struct device *device, const char *path, enum dtype weights, bool decode,
                                            struct rose_error *err)
 {
+    const struct head_wish wish = {.yes = -1, .no = -1, .weights = weights};
     struct weights *w;
     *r = (struct run){.device = device, .shared = true, .decode = decode};
     enum rose_status s = weights_open(path, &w, err);
-    if (s == ROSE_OK) s = model_open(r->device, w, NULL, NULL, &r->model, err);
-    if (s == ROSE_OK) s = run_record(r, kv, err);
+    if (s == ROSE_OK) s = model_open_as(r->device, w, &wish, NULL, NULL, &r->model, err);
+    if (s == ROSE_OK) s = run_record(r, r->model->element, err);
     if (s != ROSE_OK) run_close(r);
     return s;
 }

@@ -24,7 +24,7 @@ static enum rose_status open_with(struct device *d, struct rose_error *err)
     struct weights *w;
     struct model *m = NULL;
     ROSE_TRY(weights_open_config(dir, &w, err));
-    enum rose_status s = model_open_dummy(d, w, 1, &m, err);
+    enum rose_status s = model_open_dummy(d, w, 1, DTYPE_NONE, &m, err);
     model_close(m);
     return s;
 }

@@ -31,9 +31,22 @@ float op_normal(uint32_t *state)
     for (int i = 0; i < 4; i++) s += (float)op_random(state) * 0x1p-23f - 1.0f;
     return s * 0.87f;
 }
-void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed)
+bool op_f16;
+float op_value(uint16_t bits)
 {
-    for (size_t i = 0; i < n; i++) out[i] = f32_to_bf16(op_normal(&seed) * scale);
+    return op_f16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+}
+uint16_t op_bits(float value)
+{
+    return op_f16 ? f32_to_f16(value > 65504 ? 65504 : value < -65504 ? -65504 : value) : f32_to_bf16(value);
+}
+double op_half_unit(void)
+{
+    return op_f16 ? 0x1p-11 : 0x1p-8;
+}
+void op_fill(uint16_t *out, size_t n, float scale, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) out[i] = op_bits(op_normal(&seed) * scale);
 }
 /* n weights of `bytes` each, and what they mean. */
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value)
@@ -42,9 +55,9 @@ void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value)
     for (size_t i = 0; i < n; i++) {
         float w = mean + op_normal(&seed) * 0.3f;
         if (bytes == 2) {
-            uint16_t b = f32_to_bf16(w);
+            uint16_t b = op_bits(w);
             memcpy(out + i * 2, &b, 2);
-            value[i] = (double)bf16_to_f32(b);
+            value[i] = (double)op_value(b);
         } else {
             memcpy(out + i * 4, &w, 4);
             value[i] = (double)w;
@@ -52,11 +65,12 @@ void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value)
     }
     return out;
 }
-/* A bf16 result must be the exact value rounded once: within half a unit in the last place, and `slack` for
+/* A result of 16 bits must be the exact value rounded once: within half a unit in the last place, and `slack` for
  * the float32 sums. */
-int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack)
+int op_check(const char *name, size_t at, uint16_t got, double want, double slack)
 {
-    double g = (double)bf16_to_f32(got), tolerance = fabs(want) * 0x1p-8 * 1.004 + slack;
+    double g = (double)op_value(got), tolerance = fabs(want) * op_half_unit() * 1.004 + slack;
+    if (op_f16) want = want > 65504 ? 65504 : want < -65504 ? -65504 : want;
     if (fabs(g - want) <= tolerance) return 0;
     static int told;
     if (told++ < 20)
@@ -144,13 +158,13 @@ static int norm_check(const struct norm_case *k, size_t rows, size_t stride, con
     for (size_t r = 0; r < rows; r++) {
         for (size_t c = 0; c < n; c++) {
             size_t at = r * stride + c;
-            float f = bf16_to_f32(x[at]);
+            float f = op_value(x[at]);
             if (k->s.add) {
-                f = bf16_to_f32(f32_to_bf16(f + bf16_to_f32(add[at])));
-                wrong += bf16_to_f32(got_x[at]) != f;
+                f = op_value(op_bits(f + op_value(add[at])));
+                wrong += op_value(got_x[at]) != f;
             }
             v[c] = (double)f;
-            o[c] = (double)bf16_to_f32(old[at]);
+            o[c] = (double)op_value(old[at]);
         }
         norm_row(&k->s, v, w, b, o, y);
         bool four = k->s.out == ACT_OUT_MXFP4 || k->s.out == ACT_OUT_NVFP4;
@@ -160,7 +174,7 @@ static int norm_check(const struct norm_case *k, size_t rows, size_t stride, con
             continue;
         }
         for (size_t c = 0; c < n; c++)
-            wrong += op_check_bf16(k->name, r * stride + c, got_y[r * stride + c], y[c], 3e-6);
+            wrong += op_check(k->name, r * stride + c, got_y[r * stride + c], y[c], 3e-6);
         for (size_t c = n; c < stride && !k->in_place && !k->s.accumulate; c++)
             wrong += got_y[r * stride + c] != 0xffff;
     }
@@ -174,6 +188,7 @@ static int norm_run(const struct norm_case *k, const struct op_io *io)
     if (io->rows) s.rows = io->rows;
     struct rose_error err = {0};
     struct plan plan;
+    op_f16 = s.f16;
     if (norm_cuda_plan(&s, io->device, &plan, &err))
         return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
     size_t n = (size_t)s.cols, stride = n + (size_t)k->pad, all = (size_t)s.rows * stride, bytes = all * 2;
@@ -181,7 +196,7 @@ static int norm_run(const struct norm_case *k, const struct op_io *io)
              *got_y = malloc(bytes);
     double *wv = calloc(n, 8), *bv = calloc(n, 8);
     void *w = op_weights(n, s.weight, s.offset != 0 ? 0 : 1, 5, wv), *b = op_weights(n, s.bias, 0, 6, bv);
-    op_fill_bf16(x, all, 2, 1), op_fill_bf16(add, all, 1, 2), op_fill_bf16(old, all, 1, 3);
+    op_fill(x, all, 2, 1), op_fill(add, all, 1, 2), op_fill(old, all, 1, 3);
     struct norm_rows_params p = {.x_stride = (int64_t)stride,
                                  .add_stride = (int64_t)stride,
                                  .y_stride = (int64_t)stride,
@@ -266,6 +281,7 @@ const char *op_cases_name(int i)
 int op_cases_run(int i, const struct op_io *io)
 {
     int at, f = find(i, &at);
+    op_f16 = false;
     return f < 0 ? 1 : files[f].run(at, io);
 }
 bool op_cases_there(int i, const struct device_info *device)

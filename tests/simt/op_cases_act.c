@@ -215,6 +215,7 @@ int op_cases_act_run(int i, const struct op_io *io)
     struct plan plan;
     struct rose_error err = {0};
     if (io->rows) s.rows = io->rows;
+    op_f16 = s.f16;
     if (act_cuda_plan(&s, io->device, &plan, &err))
         return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
     size_t n = (size_t)s.cols, rows = (size_t)s.rows, stride = n + (size_t)k->pad, all = rows * stride;
@@ -227,12 +228,12 @@ int op_cases_act_run(int i, const struct op_io *io)
     uint8_t *y = malloc(rows * row_bytes), *scales = malloc(scale_bytes);
     double *v = malloc(n * 8);
     float global = s.out == ACT_OUT_NVFP4 ? 448 * 6 / 40.0f : 0.037f;
-    op_fill_bf16(x, all, 2, 21), op_fill_bf16(up, all, 2, 22);
+    op_fill(x, all, 2, 21), op_fill(up, all, 2, 22);
     for (size_t r = 0; r < rows; r++) /* rows of very different sizes, a group of zeros, an outlier */
         for (size_t c = 0; c < stride && !s.act; c++) {
-            float f = bf16_to_f32(x[r * stride + c]) * (r % 5 == 1 ? 0x1p-30f : r % 5 == 3 ? 0x1p9f : 1);
+            float f = op_value(x[r * stride + c]) * (r % 5 == 1 ? 0x1p-30f : r % 5 == 3 ? 0x1p9f : 1);
             if (r % 5 == 2 && c < 256) f = c == 200 ? 3e4f : 0;
-            x[r * stride + c] = f32_to_bf16(f);
+            x[r * stride + c] = op_bits(f);
         }
     struct act_rows_params p = {.x_stride = (int64_t)stride,
                                 .up_stride = (int64_t)stride,
@@ -251,11 +252,11 @@ int op_cases_act_run(int i, const struct op_io *io)
     if (p.scale) io->read(io->context, scales, p.scale, scale_bytes);
     for (size_t r = 0; r < rows && !wrong; r++) {
         for (size_t c = 0; c < n; c++)
-            v[c] = activate(&s, (double)bf16_to_f32(x[r * stride + c]),
-                            s.gated ? (double)bf16_to_f32(up[r * stride + c]) : 0);
+            v[c] = activate(&s, (double)op_value(x[r * stride + c]),
+                            s.gated ? (double)op_value(up[r * stride + c]) : 0);
         if (s.out != ACT_OUT_BF16) wrong += check_row(k, r, v, global, y + r * row_bytes, scales);
         for (size_t c = 0; c < n && s.out == ACT_OUT_BF16; c++)
-            wrong += op_check_bf16(k->name, r * stride + c, ((uint16_t *)y)[r * stride + c], v[c], 2e-6);
+            wrong += op_check(k->name, r * stride + c, ((uint16_t *)y)[r * stride + c], v[c], 2e-6);
         for (size_t b = row_bytes / stride * n; b < row_bytes && row_bytes >= stride; b++)
             wrong += y[r * row_bytes + b] != 0xff;
     }

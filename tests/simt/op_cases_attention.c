@@ -182,8 +182,8 @@ static void make(struct data *d)
     d->all = rows * (size_t)s->heads.heads * hd, d->kv_all = rows * (size_t)s->heads.kv_heads * hd;
     d->q = malloc(d->all * 2), d->y = malloc(d->all * 2);
     d->k = malloc(d->kv_all * 2), d->v = malloc(d->kv_all * 2);
-    op_fill_bf16(d->q, d->all, 1.5f, 21);
-    op_fill_bf16(d->k, d->kv_all, 1, 22), op_fill_bf16(d->v, d->kv_all, 1, 23);
+    op_fill(d->q, d->all, 1.5f, 21);
+    op_fill(d->k, d->kv_all, 1, 22), op_fill(d->v, d->kv_all, 1, 23);
     d->sinks = malloc((size_t)s->heads.heads * 4), d->slopes = malloc((size_t)s->heads.heads * 4);
     for (int h = 0; h < s->heads.heads; h++)
         d->sinks[h] = op_normal(&seed) * 2, d->slopes[h] = 0.02f * (float)(h + 1);
@@ -212,7 +212,7 @@ static void make(struct data *d)
             dtype_encode(DTYPE_F8_E4M3, &x, (char *)d->pool + i, 1, NULL);
         }
     else
-        op_fill_bf16(d->pool, d->pool_bytes / 2, 1, 24);
+        op_fill(d->pool, d->pool_bytes / 2, 1, 24);
     int32_t next = 0;
     for (int i = 0; i < d->seqs; i++)
         for (int b = 0; b < d->stride; b++) {
@@ -241,13 +241,13 @@ static void qk_head(const struct attention_shape *s, const uint16_t *in, const f
 {
     int hd = s->heads.head_dim, half = hd / 2;
     double x[256], squares = 0, scale = s->rope_scale != 0 ? (double)s->rope_scale : 1;
-    for (int i = 0; i < hd; i++) x[i] = (double)bf16_to_f32(in[i]), squares += x[i] * x[i];
+    for (int i = 0; i < hd; i++) x[i] = (double)op_value(in[i]), squares += x[i] * x[i];
     for (int i = 0; s->qk_norm && i < hd; i++) x[i] *= ((double)s->qk_offset + (double)weight[i]) / sqrt(squares / hd + (double)s->qk_eps);
     for (int i = 0; s->qk_rope && i < half; i++) {
         double angle = (double)((float)position * inv_freq[i]), c = cos(angle) * scale, n = sin(angle) * scale, a = x[i], b = x[half + i];
         x[i] = a * c - b * n, x[half + i] = b * c + a * n;
     }
-    for (int i = 0; i < hd; i++) out[i] = f32_to_bf16((float)x[i]);
+    for (int i = 0; i < hd; i++) out[i] = op_bits((float)x[i]);
 }
 
 static size_t own_at(const struct data *d, int seq, int head, bool value)
@@ -296,8 +296,8 @@ static int check_own(const struct data *d, const char *name)
     for (int i = 0; i < d->seqs; i++)
         for (int h = 0; d->slot[i] >= 0 && h < 2 * d->s.heads.kv_heads; h++)
             for (size_t at = own_at(d, i, h / 2, h % 2), e = at; e < at + hd; e++) {
-                double want = (double)bf16_to_f32(d->pool[e]);
-                wrong += op_check_bf16(name, e, d->own[e], want, fabs(want) * 0x1p-8 + 1e-5);
+                double want = (double)op_value(d->pool[e]);
+                wrong += op_check(name, e, d->own[e], want, fabs(want) * op_half_unit() + 1e-5);
                 d->own[e] = 0x5555;
             }
     for (size_t e = 0; e < d->pool_bytes / 2; e++) wrong += d->own[e] != 0x5555;
@@ -307,7 +307,7 @@ static int check_own(const struct data *d, const char *name)
 static double element(const struct data *d, const void *v, int i)
 {
     float x;
-    if (d->s.own || d->s.kv_bytes == 2) return (double)bf16_to_f32(((const uint16_t *)v)[i]);
+    if (d->s.own || d->s.kv_bytes == 2) return (double)op_value(((const uint16_t *)v)[i]);
     dtype_decode(DTYPE_F8_E4M3, (const char *)v + i, &x, 1);
     return (double)x;
 }
@@ -327,7 +327,7 @@ static const void *vector(const struct data *d, int seq, int head, int token, bo
 }
 
 /* One head of one row: the result, and the sum of the weights times |v| that bounds what rounding weights to
- * bf16 does. */
+ * 16 bits does. */
 static bool reference(const struct data *d, int seq, int row, int head, double *y, double *sum_abs)
 {
     const struct attention_shape *s = &d->s;
@@ -346,7 +346,7 @@ static bool reference(const struct data *d, int seq, int row, int head, double *
         const void *k = vector(d, seq, kv, t, false);
         if (!k) return free(w), false;
         double dot = 0;
-        for (int i = 0; i < hd; i++) dot += (double)bf16_to_f32(q[i]) * element(d, k, i);
+        for (int i = 0; i < hd; i++) dot += (double)op_value(q[i]) * element(d, k, i);
         dot *= (double)s->scale;
         if (s->softcap > 0) dot = (double)s->softcap * tanh(dot / (double)s->softcap);
         if (s->relative)
@@ -387,13 +387,13 @@ static int check(const struct data *d, const char *name)
                 if (!reference(d, seq, row, head, y, sum_abs))
                     return fprintf(stderr, "%s: the case sees a freed page\n", name), 1;
                 for (int i = 0; i < hd; i++) {
-                    double got = (double)bf16_to_f32(d->y[at + (size_t)i]);
-                    wrong += op_check_bf16(name, at + (size_t)i, d->y[at + (size_t)i], y[i],
-                                           sum_abs[i] * 0x1p-8 + 2e-5);
+                    double got = (double)op_value(d->y[at + (size_t)i]);
+                    wrong += op_check(name, at + (size_t)i, d->y[at + (size_t)i], y[i],
+                                           sum_abs[i] * op_half_unit() + 2e-5);
                     error += (got - y[i]) * (got - y[i]), norm += y[i] * y[i];
                 }
             }
-    if (!(sqrt(error) <= 4e-3 * sqrt(norm)))
+    if (!(sqrt(error) <= op_half_unit() * 1.03 * sqrt(norm)))
         wrong++, fprintf(stderr, "%s: relative error %.2g\n", name, sqrt(error / norm));
     return wrong;
 }
@@ -427,6 +427,7 @@ int op_cases_attention_run(int i, const struct op_io *io)
 {
     const struct attention_case *c = &cases[i];
     struct data d = {.s = c->s};
+    op_f16 = c->s.f16;
     struct rose_error err = {0};
     struct plan plan;
     d.seqs = count(c, io->rows, &d.s, d.rows, d.length);

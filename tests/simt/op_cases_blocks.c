@@ -1,4 +1,4 @@
-/* Rows of weights in block formats as bf16: the very bits that a float32 decoder and one rounding give. */
+/* Rows of weights in block formats as elements: the very bits that a float32 decoder and one rounding give. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +64,7 @@ int op_cases_blocks_run(int i, const struct op_io *io)
     const struct rows_case *c = &cases[i];
     struct matmul_blocks_rows_shape s = c->s;
     if (io->rows) s.rows = io->rows;
+    op_f16 = s.f16;
     struct plan plan;
     struct rose_error err = {0};
     if (matmul_blocks_rows_plan(&s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
@@ -78,7 +79,7 @@ int op_cases_blocks_run(int i, const struct op_io *io)
     int32_t *index = malloc(rows * 4), shift = s.accumulate ? 4 : 0;
     matmul_blocks_rows(&t, 0, (int64_t)w_rows, packed);
     dtype_decode(dtype, blocks, value, w_rows * k);
-    op_fill_bf16(old, rows * stride, 1, 82);
+    op_fill(old, rows * stride, 1, 82);
     for (size_t r = 0; r < rows; r++) index[r] = (r == 2 ? (int32_t)w_rows : r == 4 ? -1 : (int32_t)(r * 7 % w_rows)) - shift;
     struct matmul_blocks_rows_params p = {.y_stride = (int64_t)stride, .rows = (uint32_t)rows, .w_rows = (uint32_t)w_rows, .index_offset = shift, .scale = c->scale};
     p.w = io->buffer(io->context, "w", bytes, packed, true);
@@ -89,8 +90,8 @@ int op_cases_blocks_run(int i, const struct op_io *io)
     for (size_t r = 0; r < rows && !wrong; r++)
         for (size_t e = 0; e < stride; e++) {
             int64_t from = s.gather ? (int64_t)index[r] + shift : (int64_t)r;
-            float v = from >= 0 && from < (int64_t)w_rows && e < k ? value[(size_t)from * k + e] : 0, was = bf16_to_f32(old[r * stride + e]);
-            uint16_t want = e >= k ? old[r * stride + e] : f32_to_bf16(s.accumulate ? (float)((double)c->scale * (double)v + (double)was) : s.gather ? c->scale * v : v);
+            float v = from >= 0 && from < (int64_t)w_rows && e < k ? value[(size_t)from * k + e] : 0, was = op_value(old[r * stride + e]);
+            uint16_t want = e >= k ? old[r * stride + e] : op_bits(s.accumulate ? (float)((double)c->scale * (double)v + (double)was) : s.gather ? c->scale * v : v);
             if (got[r * stride + e] != want && !((got[r * stride + e] | want) == 0x8000) && wrong++ < 5)
                 fprintf(stderr, "%s: row %zu element %zu is %04x, expected %04x\n", c->name, r, e, got[r * stride + e], want);
         }

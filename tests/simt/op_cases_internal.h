@@ -8,10 +8,15 @@
 
 uint32_t op_random(uint32_t *state);
 float op_normal(uint32_t *state);
-void op_fill_bf16(uint16_t *out, size_t n, float scale, uint32_t seed);
+/* What 16-bit elements are in the case that runs: f16, or bf16 (as every case begins). */
+extern bool op_f16;
+float op_value(uint16_t bits);
+uint16_t op_bits(float value); /* f16 saturates */
+double op_half_unit(void);     /* half a unit in the last place of 1 */
+void op_fill(uint16_t *out, size_t n, float scale, uint32_t seed);
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value);
 double op_activate(enum op_activation activation, double x);
-int op_check_bf16(const char *name, size_t at, uint16_t got, double want, double slack);
+int op_check(const char *name, size_t at, uint16_t got, double want, double slack);
 
 /* Row `row` of a quantised result behind other arithmetic: codes within half a step of v, scales within
  * rounding. */

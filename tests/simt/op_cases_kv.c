@@ -75,7 +75,7 @@ static struct side make(const struct kv_case *k, int form, uint32_t seed)
             if (form != KV_ROWS && m.slot[r] < 0) continue;
             float *scale = NULL;
             char *p = at(s, &m, r, u % s->kv_heads, u / s->kv_heads, &scale);
-            if (form == KV_ROWS || form == KV_PAGES_BF16) op_fill_bf16((uint16_t *)(void *)p, (size_t)s->head_dim, u % 3 == 2 ? 400.0f : 2.0f, (uint32_t)(r * 64 + u));
+            if (form == KV_ROWS || form == KV_PAGES_BF16) op_fill((uint16_t *)(void *)p, (size_t)s->head_dim, u % 3 == 2 ? 400.0f : 2.0f, (uint32_t)(r * 64 + u));
             for (int e = 0; e < s->head_dim && form == KV_PAGES_E4M3; e++) p[e] = (char)(p[e] & 0xfe); /* no NaN */
             if (form == KV_PAGES_INT8) *scale = 0.01f * (float)(1 + u);
         }

@@ -166,7 +166,7 @@ double op_activate(enum op_activation a, double x)
 struct data {
     struct matmul_shape s;
     size_t x_stride, y_stride;
-    uint16_t *x, *in;         /* in: what is multiplied, x or with a norm bf16(gain * x) */
+    uint16_t *x, *in;         /* in: what is multiplied, x or with a norm element(gain * x) */
     float *gain;              /* the norm's weight */
     double *scale;            /* of a row: 1 or the norm's */
     void *w[GEMM_PARTS];      /* as the device has them */
@@ -184,7 +184,7 @@ static double dot(const struct data *d, size_t r, int part, size_t col, double *
     const float *w = d->value[part] + col * (size_t)d->s.k;
     *size = 0;
     for (int i = 0; i < d->s.k; i++) {
-        double v = (double)bf16_to_f32(x[i]) * (double)w[i];
+        double v = (double)op_value(x[i]) * (double)w[i];
         sum += v, *size += fabs(v);
     }
     sum *= d->scale[r], *size *= d->scale[r];
@@ -216,8 +216,8 @@ static int check(const struct matmul_case *k, const struct data *d)
                 } else {
                     uint16_t g, o;
                     memcpy(&g, got + i * element, 2), memcpy(&o, old + i * element, 2);
-                    if (d->s.accumulate) v += (double)bf16_to_f32(o);
-                    wrong += op_check_bf16(k->name, i, g, v, slack);
+                    if (d->s.accumulate) v += (double)op_value(o);
+                    wrong += op_check(k->name, i, g, v, slack);
                 }
             }
             for (size_t c = (size_t)d->s.n[p]; c < d->y_stride; c++) /* between the rows: untouched */
@@ -271,8 +271,8 @@ static void make_weights(struct data *d, int i)
     size_t count = (size_t)d->s.n[i] * (size_t)d->s.k;
     d->value[i] = malloc(count * 4);
     if (!d->s.blocks_format) {
-        op_fill_bf16(d->w[i], count, 1 / sqrtf((float)d->s.k), 20 + (uint32_t)i);
-        for (size_t e = 0; e < count; e++) d->value[i][e] = bf16_to_f32(((const uint16_t *)d->w[i])[e]);
+        op_fill(d->w[i], count, 1 / sqrtf((float)d->s.k), 20 + (uint32_t)i);
+        for (size_t e = 0; e < count; e++) d->value[i][e] = op_value(((const uint16_t *)d->w[i])[e]);
         return;
     }
     enum dtype dtype = op_block_types[d->s.blocks_format - 1];
@@ -283,7 +283,7 @@ static void make_weights(struct data *d, int i)
     free(blocks);
 }
 
-/* The norm in float64, but for the one rounding to bf16 that the product's operand has. */
+/* The norm in float64, but for the one rounding to 16 bits that the product's operand has. */
 static void normalise(struct data *d)
 {
     size_t rows = (size_t)d->s.rows, k = (size_t)d->s.k;
@@ -295,9 +295,9 @@ static void normalise(struct data *d)
         double squares = 0;
         d->scale[r] = 1;
         for (size_t c = 0; d->s.norm && c < k; c++) {
-            float x = bf16_to_f32(d->x[r * d->x_stride + c]);
+            float x = op_value(d->x[r * d->x_stride + c]);
             squares += (double)x * (double)x;
-            d->in[r * d->x_stride + c] = f32_to_bf16(x * (d->s.norm_offset + d->gain[c]));
+            d->in[r * d->x_stride + c] = op_bits(x * (d->s.norm_offset + d->gain[c]));
         }
         if (d->s.norm) d->scale[r] = 1 / sqrt(squares / (double)k + (double)d->s.norm_eps);
     }
@@ -312,6 +312,7 @@ static size_t bytes_of(const struct matmul_shape *s, int i)
 static int run(const struct matmul_case *k, const struct op_io *io)
 {
     struct data d = {.s = k->s};
+    op_f16 = k->s.f16;
     if (io->rows) d.s.rows = io->rows;
     struct rose_error err = {0};
     struct matmul_plan plan;
@@ -321,13 +322,13 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     d.x_stride = (size_t)d.s.k + (size_t)(k->pad + 7) / 8 * 8, d.y_stride = (size_t)widest + (size_t)k->pad;
     size_t xs = (size_t)d.s.rows * d.x_stride, ys = (size_t)d.s.rows * d.y_stride * (size_t)(d.s.gated ? 1 : d.s.parts);
     d.x = malloc(xs * 2), d.old = malloc(ys * 4), d.got = malloc(ys * 4);
-    op_fill_bf16(d.x, xs, d.s.norm ? 3 : 1, 11);
+    op_fill(d.x, xs, d.s.norm ? 3 : 1, 11);
     normalise(&d);
     if (d.s.out_f32) {
         uint32_t seed = 12;
         for (size_t i = 0; i < ys; i++) ((float *)d.old)[i] = op_normal(&seed);
     } else
-        op_fill_bf16(d.old, ys, 1, 12);
+        op_fill(d.old, ys, 1, 12);
     for (int i = 0; i < d.s.parts; i++) {
         uint32_t seed = 40 + (uint32_t)i;
         size_t size = d.w_bytes[i] = bytes_of(&d.s, i);

@@ -53,13 +53,13 @@ static double want(int kind, const uint16_t *x, size_t stride, int n, int skip, 
     int first = skip < n ? skip : n - 1;
     double sum = 0, weight = 0, top = -INFINITY;
     for (int r = first; r < n; r++) {
-        double v = (double)bf16_to_f32(x[(size_t)r * stride + c]), f = kind == OP_POOL_WEIGHTED_MEAN ? r + 1 : 1;
+        double v = (double)op_value(x[(size_t)r * stride + c]), f = kind == OP_POOL_WEIGHTED_MEAN ? r + 1 : 1;
         sum += f * v, weight += f;
         if (v > top) top = v;
     }
     switch (kind) {
-    case OP_POOL_CLS: return (double)bf16_to_f32(x[(size_t)first * stride + c]);
-    case OP_POOL_LAST: return (double)bf16_to_f32(x[(size_t)(n - 1) * stride + c]);
+    case OP_POOL_CLS: return (double)op_value(x[(size_t)first * stride + c]);
+    case OP_POOL_LAST: return (double)op_value(x[(size_t)(n - 1) * stride + c]);
     case OP_POOL_MAX: return top;
     case OP_POOL_MEAN_SQRT: return sum / sqrt(weight);
     default: return sum / weight;
@@ -70,7 +70,7 @@ static int check(const struct pool_case *k, size_t at, const void *y, double val
 {
     if (!k->out_f32) {
         uint16_t got = ((const uint16_t *)y)[at];
-        return padding ? got != 0xffff : op_check_bf16(k->name, at, got, value, 4e-6);
+        return padding ? got != 0xffff : op_check(k->name, at, got, value, 4e-6);
     }
     uint32_t bits;
     float got = ((const float *)y)[at];
@@ -90,7 +90,7 @@ int op_cases_pool_run(int i, const struct op_io *io)
     uint16_t *x = malloc(rows * stride * 2);
     void *y = malloc(y_bytes);
     int32_t *seq_rows = calloc(seqs + 1, 4), *kind = malloc(seqs * 4), *skip = malloc(seqs * 4);
-    op_fill_bf16(x, rows * stride, 2, 71);
+    op_fill(x, rows * stride, 2, 71);
     for (size_t q = 0; q < seqs; q++) {
         seq_rows[q + 1] = seq_rows[q] + rows_of[q % SEQS];
         kind[q] = (int32_t)((q + (size_t)k->shift) % OP_POOL_COUNT);

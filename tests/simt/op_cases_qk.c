@@ -72,7 +72,7 @@ static void head(const struct qk_shape *s, const uint16_t *x, const double *w, c
                  int32_t position, double *y)
 {
     double sum = 0;
-    for (int i = 0; i < s->head_dim; i++) y[i] = (double)bf16_to_f32(x[i]), sum += y[i] * y[i];
+    for (int i = 0; i < s->head_dim; i++) y[i] = (double)op_value(x[i]), sum += y[i] * y[i];
     double r = 1 / sqrt(sum / s->head_dim + (double)s->eps),
            scale = s->rope_scale != 0 ? (double)s->rope_scale : 1;
     for (int pass = 0; pass < 2; pass++) {
@@ -111,7 +111,7 @@ static void make(struct data *d)
     d->width = (size_t)(s->heads + 2 * s->kv_heads) * hd;
     d->all = rows * d->width;
     d->qkv = malloc(d->all * 2), d->got = malloc(d->all * 2);
-    op_fill_bf16(d->qkv, d->all, 1.5f, 11);
+    op_fill(d->qkv, d->all, 1.5f, 11);
     d->qw = calloc(hd, 8), d->kw = calloc(hd, 8);
     d->q_norm = op_weights(hd, s->norm, s->offset != 0 ? 0 : 1, 12, d->qw);
     d->k_norm = op_weights(hd, s->norm, s->offset != 0 ? 0 : 1, 13, d->kw);
@@ -177,14 +177,14 @@ static int check(struct data *d, const char *name)
                 const float *freq =
                     d->freq + (s->seq_freq ? (size_t)d->row_seq[r] * (size_t)(s->rotary_dim / 2) : 0);
                 head(s, d->qkv + at, d->kw, freq, d->positions[r], y);
-                for (size_t i = 0; i < hd; i++) wrong += check_e4m3(name, ((const uint8_t *)got)[i], value ? (double)bf16_to_f32(d->qkv[at + i]) : y[i]);
+                for (size_t i = 0; i < hd; i++) wrong += check_e4m3(name, ((const uint8_t *)got)[i], value ? (double)op_value(d->qkv[at + i]) : y[i]);
             } else if (value) {
                 for (size_t i = 0; i < hd; i++) wrong += got[i] != d->qkv[at + i];
             } else {
                 const float *freq =
                     d->freq + (s->seq_freq ? (size_t)d->row_seq[r] * (size_t)(s->rotary_dim / 2) : 0);
                 head(s, d->qkv + at, query ? d->qw : d->kw, freq, d->positions[r], y);
-                for (size_t i = 0; i < hd; i++) wrong += op_check_bf16(name, at + i, got[i], y[i], 2e-5);
+                for (size_t i = 0; i < hd; i++) wrong += op_check(name, at + i, got[i], y[i], 2e-5);
             }
             if (page) memcpy(page, got, hd * (size_t)elem);
         }
@@ -209,6 +209,7 @@ int op_cases_qk_run(int i, const struct op_io *io)
 {
     struct data d = {.s = cases[i].s};
     struct rose_error err = {0};
+    op_f16 = d.s.f16;
     struct plan plan;
     if (io->rows) d.s.rows = io->rows;
     if (qk_cuda_plan(&d.s, io->device, &plan, &err))

@@ -58,7 +58,7 @@ int op_cases_quant_run(int i, const struct op_io *io)
     uint16_t *x = malloc(rows * stride * 2);
     uint8_t *y = malloc(codes);
     float *scale = malloc(blocks * sizeof *scale);
-    op_fill_bf16(x, rows * stride, 1, 5);
+    op_fill(x, rows * stride, 1, 5);
     for (size_t r = 0; r < rows && r < SIDE; r++) /* the first block is all zeros; the second has ties: 448 and odd sixteenths of it */
         for (size_t c = 0; c < (size_t)k.cols; c++) {
             if (c < SIDE && k.cols > SIDE) x[r * stride + c] = 0;

@@ -70,6 +70,7 @@ int op_cases_value_run(int i, const struct op_io *io)
     struct plan plan;
     struct rose_error err = {0};
     if (io->rows) s.rows = io->rows;
+    op_f16 = s.f16;
     if (value_cuda_plan(&s, io->device, &plan, &err))
         return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
     if (s.f32 && s.op == VALUE_SOFTCAP) return run_f32(k, &s, &plan, io);
@@ -79,11 +80,11 @@ int op_cases_value_run(int i, const struct op_io *io)
     uint16_t *x = malloc(x_rows * x_stride * 2), *y = malloc(rows * stride * 2),
              *got = malloc(rows * stride * 2);
     int32_t *index = malloc(rows * 4);
-    op_fill_bf16(x, x_rows * x_stride, 2, 51), op_fill_bf16(y, rows * stride, 2, 52);
+    op_fill(x, x_rows * x_stride, 2, 51), op_fill(y, rows * stride, 2, 52);
     int32_t shift = s.accumulate ? 4 : 0; /* index_offset */
     for (size_t r = 0; r < rows; r++) index[r] = (r == 2 ? 11 : r == 3 ? -1 : (int32_t)(r * 7 % 11)) - shift;
     float *gates = malloc(rows * 4);
-    for (size_t r = 0; r < rows; r++) gates[r] = bf16_to_f32(x[gate ? r : 0]);
+    for (size_t r = 0; r < rows; r++) gates[r] = op_value(x[gate ? r : 0]);
     struct value_rows_params p = {.x_stride = (int64_t)x_stride,
                                   .y_stride = (int64_t)stride,
                                   .rows = (uint32_t)rows,
@@ -103,10 +104,10 @@ int op_cases_value_run(int i, const struct op_io *io)
             else if (from >= x_rows)
                 wrong += got[r * stride + c] != (s.accumulate ? y[r * stride + c] : 0);
             else
-                wrong += op_check_bf16(k->name, r * stride + c, got[r * stride + c],
-                                       want(&s, (double)bf16_to_f32(x[from * x_stride + (gate ? 0 : c)]),
-                                            (double)bf16_to_f32(y[r * stride + c]),
-                                            (double)bf16_to_f32(x[gate ? r : 0])),
+                wrong += op_check(k->name, r * stride + c, got[r * stride + c],
+                                       want(&s, (double)op_value(x[from * x_stride + (gate ? 0 : c)]),
+                                            (double)op_value(y[r * stride + c]),
+                                            (double)op_value(x[gate ? r : 0])),
                                        3e-6);
         }
     io->reset(io->context);

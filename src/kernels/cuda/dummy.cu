@@ -14,8 +14,8 @@ KERNEL(dummy, struct dummy_params, p, THREADS, 1)
         {
             uint64_t z = DUMMY_START(p.seed, i * 2 + h);
             DUMMY_MIX(z);
-            r.v[2 * h] = f32_to_bf16x2(DUMMY_VALUE(z & 0xffff, p.scale), DUMMY_VALUE(z >> 16 & 0xffff, p.scale)).bits;
-            r.v[2 * h + 1] = f32_to_bf16x2(DUMMY_VALUE(z >> 32 & 0xffff, p.scale), DUMMY_VALUE(z >> 48, p.scale)).bits;
+            r.v[2 * h] = f32_to_element2(DUMMY_VALUE(z & 0xffff, p.scale), DUMMY_VALUE(z >> 16 & 0xffff, p.scale)).bits;
+            r.v[2 * h + 1] = f32_to_element2(DUMMY_VALUE(z >> 32 & 0xffff, p.scale), DUMMY_VALUE(z >> 48, p.scale)).bits;
         }
         st16_stream((u32x4 *)p.y + i, r);
     }
