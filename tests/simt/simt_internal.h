@@ -319,6 +319,9 @@ void simt_multimem_reset(void);
 #define SIMT_K_MAX 128
 int simt_type_bits(enum simt_type t);
 double simt_decode(enum simt_type t, uint32_t code);
+/* d[n] plus a row of A (k values) times B [k][n], as wgmma does it with FP8 operands; exponents: those of B's elements. */
+int simt_fp8_exponent(enum simt_type t, double v);
+void simt_fp8_row(enum simt_type t, const double *a, const double (*b)[256], const int (*exponents)[256], int k, int n, float *d);
 uint32_t simt_element(const uint32_t *regs, enum simt_type t,
                       int index); /* element `index` of packed registers */
 /* The row of sparse A spread out: compressed[k / 2] to full[k] by metadata nibbles (group g: nibbles[g]). */

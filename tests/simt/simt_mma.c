@@ -4,6 +4,7 @@
 #include "kernels/cuda/common/convert.cuh"
 #include "simt_internal.h"
 
+#include <math.h>
 #include <string.h>
 
 int simt_type_bits(enum simt_type t)
@@ -22,6 +23,38 @@ double simt_decode(enum simt_type t, uint32_t c)
     case SIMT_E2M1: return rose_e2m1_decode_(c);
     }
     return 0;
+}
+
+/* What Hopper's wgmma makes of FP8 (bit for bit what an H200 gave; the model is that of arXiv:2511.10909): products are exact, but brought to
+ * the largest exponent among them and the sum so far, cut there behind 13 fraction bits, added, and the result is cut to 13 bits too. */
+enum { FP8_FRACTION = 13, FP8_ZERO = -(1 << 20) };
+
+int simt_fp8_exponent(enum simt_type t, double v)
+{
+    int e = v == 0 ? FP8_ZERO : ilogb(v), least = t == SIMT_E4M3 ? -6 : -14;
+    return v != 0 && e < least ? least : e;
+}
+
+void simt_fp8_row(enum simt_type t, const double *a, const double (*b)[256], const int (*exponents)[256], int k, int n, float *d)
+{
+    int largest[256], sum[256];
+    double unit[256];
+    for (int c = 0; c < n; c++) largest[c] = d[c] == 0 ? FP8_ZERO : ilogb((double)d[c]);
+    for (int i = 0; i < k; i++) {
+        int e = simt_fp8_exponent(t, a[i]);
+        for (int c = 0; c < n; c++) largest[c] = e + exponents[i][c] > largest[c] ? e + exponents[i][c] : largest[c];
+    }
+    for (int c = 0; c < n; c++) {
+        unit[c] = largest[c] > FP8_ZERO / 2 ? ldexp(1, FP8_FRACTION - largest[c]) : 0; /* all zero: nothing counts */
+        sum[c] = (int)((double)d[c] * unit[c]);
+    }
+    for (int i = 0; i < k; i++)
+        for (int c = 0; c < n; c++) sum[c] += (int)(a[i] * b[i][c] * unit[c]); /* towards zero */
+    for (int c = 0; c < n; c++) {
+        int v = sum[c], drop = v ? ilogb((double)v) - FP8_FRACTION : 0;
+        if (drop > 0) v = v / (1 << drop) * (1 << drop);
+        d[c] = v ? (float)(v / unit[c]) : 0;
+    }
 }
 
 uint32_t simt_element(const uint32_t *regs, enum simt_type t, int index)

@@ -241,9 +241,48 @@ static void fill_a(const struct block *b, const struct product *p, double (*a)[S
     }
 }
 
+/* Where a thread holds D's element [row, column]. */
+static void *result_at(const struct product *p, int r, int c)
+{
+    int t = 32 * (r / 16) + 4 * (r % 8) + c % 8 / 2, e = 4 * (c / 8) + 2 * (r % 16 / 8) + c % 2;
+    return (uint32_t *)p->d[t] + e;
+}
+
+static void compute_fp8(const struct product *p, double (*a)[SIMT_K_MAX], const double (*b)[256])
+{
+    static int exponents[SIMT_K_MAX][256];
+    int k = product_k(p);
+    for (int i = 0; i < k; i++)
+        for (int c = 0; c < p->n; c++) exponents[i][c] = simt_fp8_exponent(p->type, b[i][c]);
+    for (int r = 0; r < 64; r++) {
+        float d[256];
+        for (int c = 0; c < p->n; c++) d[c] = p->accumulate ? *(float *)result_at(p, r, c) : 0;
+        simt_fp8_row(p->type, a[r], b, exponents, k, p->n, d);
+        for (int c = 0; c < p->n; c++) *(float *)result_at(p, r, c) = d[c];
+    }
+}
+
+static void compute_exact(const struct product *p, double (*a)[SIMT_K_MAX], const double (*b)[256])
+{
+    double sums[256]; /* of a row: the inner loop is over columns */
+    int k = product_k(p);
+    for (int r = 0; r < 64; r++) {
+        memset(sums, 0, sizeof sums);
+        for (int i = 0; i < k; i++)
+            for (int c = 0; c < p->n; c++) sums[c] += a[r][i] * b[i][c];
+        for (int c = 0; c < p->n; c++) {
+            void *at = result_at(p, r, c);
+            if (p->type == SIMT_S8)
+                *(int32_t *)at = (int32_t)((p->accumulate ? *(uint32_t *)at : 0) + (uint32_t)(int32_t)sums[c]);
+            else
+                *(float *)at = (float)((p->accumulate ? (double)*(float *)at : 0) + sums[c]);
+        }
+    }
+}
+
 static void compute(const struct block *b, struct product *p)
 {
-    static double a[64][SIMT_K_MAX], b_rows[SIMT_K_MAX][256], sums[256]; /* sums of a row: the inner loop is over columns */
+    static double a[64][SIMT_K_MAX], b_rows[SIMT_K_MAX][256];
     int k = product_k(p);
     size_t regs = (size_t)p->n / 2;
     struct operand ob = operand_of(p->desc_b, p->trans_b, p->type, p->pc);
@@ -251,22 +290,8 @@ static void compute(const struct block *b, struct product *p)
     for (int t = 0; p->saved && t < 128; t++) memcpy(p->d[t], p->saved + (size_t)t * regs, regs * 4);
     for (int c = 0; c < p->n; c++)
         for (int i = 0; i < k; i++) b_rows[i][c] = simt_operand_element(b, &ob, p->type, c, i);
-    for (int r = 0; r < 64; r++) {
-        memset(sums, 0, sizeof sums);
-        for (int i = 0; i < k; i++)
-            for (int c = 0; c < p->n; c++) sums[c] += a[r][i] * b_rows[i][c];
-        for (int c = 0; c < p->n; c++) {
-            int t = 32 * (r / 16) + 4 * (r % 8) + c % 8 / 2, e = 4 * (c / 8) + 2 * (r % 16 / 8) + c % 2;
-            double sum = sums[c];
-            if (p->type == SIMT_S8) {
-                int32_t *d = (int32_t *)p->d[t] + e;
-                *d = (int32_t)((p->accumulate ? (uint32_t)*d : 0) + (uint32_t)(int32_t)sum);
-            } else {
-                float *d = (float *)p->d[t] + e;
-                *d = (float)((p->accumulate ? (double)*d : 0) + sum);
-            }
-        }
-    }
+    if (p->type == SIMT_E4M3 || p->type == SIMT_E5M2) compute_fp8(p, a, b_rows);
+    else compute_exact(p, a, b_rows);
 }
 
 static void fence_all(struct warpgroup *w, struct fiber *threads, const void *pc)
