@@ -1,7 +1,8 @@
 /* Kernels on a GPU: graph replay over rotating buffers, beside a clone that reads and writes the same bytes
  * in the same run.
  *
- *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N]     variants of one kernel, at least N rows
+ *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--sources DIR]
+ *                                     variants of one kernel, at least N rows; kernels of DIR instead of those inside the program
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
  *
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
@@ -154,6 +155,7 @@ static struct plan clone_plan(int threads, int per)
     struct plan p = {.kernel = "clone", .block = (uint32_t)threads, .times = 1, .per = threads * per};
     plan_int(&p, "THREADS", threads);
     plan_int(&p, "PER", per);
+    plan_int(&p, "ADD", 0);
     return p;
 }
 
@@ -175,7 +177,7 @@ static double clone_us(struct bench *b, double bytes)
         struct plan p = clone_plan(clones[k][0], clones[k][1]);
         for (int i = 0; i < nodes; i++) {
             char *at = b->memory + (size_t)(i % sets) * set;
-            params[i % sets] = (struct clone_params){at, at + set / 2, half / 16};
+            params[i % sets] = (struct clone_params){.x = at, .y = at + set / 2, .vectors = half / 16};
             if (plan_launch(&p, b->jit, b->device, EXTENT_ROWS, &l[i], &err_))
                 return printf("%s\n", err_.message), -1;
             l[i].name = "clone", l[i].params = &params[i % sets], l[i].params_bytes = sizeof params[0];
@@ -294,7 +296,7 @@ int main(int argc, char **argv)
 {
     struct bench b = {.bytes = (size_t)3 << 30};
     struct device_options options = {.kind = DEVICE_CUDA};
-    const char *csv = NULL, *arch = NULL;
+    const char *csv = NULL, *arch = NULL, *sources = NULL;
     bool sweep = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
@@ -309,8 +311,10 @@ int main(int argc, char **argv)
             b.rows = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
             b.kernel = argv[++i];
+        else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
+            sources = argv[++i];
         else
-            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--compile ARCH]\n"), 2;
+            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--sources DIR] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
     if (arch) { /* without a GPU: an H200's plans, compiled for arch */
@@ -322,7 +326,7 @@ int main(int argc, char **argv)
                                    .max_threads_per_unit = 2048,
                                    .max_threads_per_block = 1024};
         snprintf(info.arch, sizeof info.arch, "%s", arch);
-        if (jit_open(&(struct jit_options){0}, &b.jit, &err_)) return fail();
+        if (jit_open(&(struct jit_options){.override_dir = sources}, &b.jit, &err_)) return fail();
         bench_table(&info, sweep, add, &b);
         for (int i = 0; i < b.count && !sweep; i++) {
             struct strbuf line = {0};
@@ -334,7 +338,7 @@ int main(int argc, char **argv)
         jit_close(b.jit);
         return rc;
     }
-    if (device_open(&options, &b.device, &err_) || jit_open(&(struct jit_options){0}, &b.jit, &err_))
+    if (device_open(&options, &b.device, &err_) || jit_open(&(struct jit_options){.override_dir = sources}, &b.jit, &err_))
         return fail();
     b.memory = device_alloc(b.device, b.bytes, DEVICE_MEMORY_LOCAL, &err_);
     if (!b.memory || !fill_memory(&b)) return fail();

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/params/clone.h"
 #include "kernels/params/kv_layout.h"
 #include "kernels/params/norm_rows.h"
 #include "kernels/params/qk_rows.h"
@@ -65,6 +66,28 @@ static void norm(const struct device_info *d, bench_add *add, void *context, str
     add(context, &e);
 }
 
+/* The clone with a residual's streams: what a norm that adds would take if it only moved its bytes. */
+static size_t streams_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, void *params)
+{
+    const size_t bytes = (size_t)e->rows * 16;
+    struct clone_params p = {.x = bench_take(m, bytes), .y = bench_take(m, bytes), .add = bench_take(m, bytes), .vectors = (uint64_t)e->rows};
+    (void)t;
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+static void streams(const struct device_info *d, bench_add *add, void *context, int rows, int cols, int threads, int per, bool sweep)
+{
+    struct bench_entry e = {.op = "clone, a residual's streams", .fill = streams_fill, .rows = (int64_t)rows * cols / 8, .sweep = sweep};
+    e.plan = (struct plan){.kernel = "clone", .rows = e.rows, .block = (uint32_t)threads, .times = 1, .per = threads * per, .bytes = (double)e.rows * 64};
+    plan_int(&e.plan, "THREADS", threads);
+    plan_int(&e.plan, "PER", per);
+    plan_int(&e.plan, "ADD", 1);
+    plan_stream(&e.plan, d, 0);
+    e.set_bytes = 3 * ((size_t)e.rows * 16 + 256);
+    snprintf(e.shape, sizeof e.shape, "%dx%d", rows, cols);
+    add(context, &e);
+}
+
 /* The bulk form: blocks an SM (and so rows ahead), vectors a thread, stores by the copy engine or not. */
 static void norm_bulks(const struct device_info *d, bench_add *add, void *context)
 {
@@ -95,16 +118,21 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                                  : 0,
                  false);
             s.add = true;
-            if (rows[r] != 256) norm(d, add, context, s, 0, false);
-            if (rows[r] != 256 && c < 2)
+            if (rows[r] == 256) continue;
+            norm(d, add, context, s, 0, false);
+            for (int residual = 0; residual < 2; residual++)
                 norm(d, add, context,
                      (struct norm_shape){.rows = rows[r],
                                          .cols = cols[c],
                                          .weight = 2,
                                          .bias = 2,
                                          .eps = 1e-5f,
+                                         .add = residual,
                                          .kind = OP_NORM_LAYER},
                      0, false);
+            if (rows[r] >= 4096) streams(d, add, context, rows[r], cols[c], 256, 1, false);
+            for (int k = 0; k < 4 && rows[r] >= 4096 && sweep; k++)
+                streams(d, add, context, rows[r], cols[c], 128 << k % 2 * 2, 1 + k / 2, true);
         }
     static const int outs[] = {ACT_OUT_E4M3_TOKEN, ACT_OUT_E4M3_128, ACT_OUT_MXFP8, ACT_OUT_NVFP4};
     for (int o = 0; o < COUNT(outs); o++)
@@ -134,14 +162,16 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                      (struct norm_shape){
                          .rows = rows[r], .cols = cols[c], .weight = 2, .eps = 1e-6f, .threads = threads},
                      0, true);
-                if (rows[r] == 4096)
+                for (int k = 1; k < 4 && rows[r] >= 4096; k++) /* with a residual, LayerNorm, both */
                     norm(d, add, context,
                          (struct norm_shape){.rows = rows[r],
                                              .cols = cols[c],
                                              .weight = 2,
+                                             .bias = k > 1 ? 2 : 0,
                                              .eps = 1e-6f,
                                              .threads = threads,
-                                             .add = true},
+                                             .kind = k > 1 ? OP_NORM_LAYER : OP_NORM_RMS,
+                                             .add = k % 2 == 1},
                          0, true);
             }
     for (int r = 0; r < COUNT(small); r++)
@@ -220,9 +250,9 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
         qk(d, add, context, s, rows[r] == 1 ? 1.4 : rows[r] == 16 ? 1.6 : 0, false);
         qk(d, add, context, rope, 0, false);
         qk(d, add, context, all, rows[r] == 1 ? 1.9 : 0, false);
-        for (int repeat = 1; repeat <= 4 && sweep; repeat *= 2)
+        for (int repeat = 1; repeat <= 8 && sweep; repeat *= 2)
             for (int block = 32; block <= 512; block *= 2) {
-                if (rows[r] >= 4096 && block < 64) continue;
+                if ((rows[r] >= 4096 && block < 64) || (repeat == 8 && (block > 128 || rows[r] < 4096))) continue;
                 s.repeat = all.repeat = repeat, s.block = all.block = block;
                 qk(d, add, context, s, 0, true);
                 qk(d, add, context, all, 0, true);

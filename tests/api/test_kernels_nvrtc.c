@@ -112,7 +112,7 @@ static void add_planned(struct others *o, int arch)
         for (int k = 0; k < d.launches; k++) add(o, &d.launch[k], arch);
     }
     plan = (struct plan){.kernel = "clone"};
-    plan_int(&plan, "THREADS", 256), plan_int(&plan, "PER", 4);
+    plan_int(&plan, "THREADS", 256), plan_int(&plan, "PER", 4), plan_int(&plan, "ADD", 1);
     add(o, &plan, arch);
     plan = (struct plan){.kernel = "dummy"};
     plan_int(&plan, "THREADS", 256);

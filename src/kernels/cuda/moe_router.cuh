@@ -197,9 +197,11 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
     UNROLL for (uint32_t i = 0; i < MOE_HEADS; i++) head[i] = 0, at[i] = 0;
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
     {
-        if (!(kept >> v / MOE_GROUP_VPT & 1)) continue; /* the same for all lanes */
-        UNROLL for (uint32_t i = 0; i + 1 < MOE_HEADS; i++) head[i] = head[i + 1], at[i] = at[i + 1];
-        head[MOE_HEADS - 1] = key[v] > MOE_LOWEST ? key[v] : 0, at[MOE_HEADS - 1] = v * WARP + lane;
+        /* A shift under a branch becomes a memmove, and the arrays memory. */
+        const bool take = (kept >> v / MOE_GROUP_VPT & 1) != 0;
+        UNROLL for (uint32_t i = 0; i + 1 < MOE_HEADS; i++) head[i] = take ? head[i + 1] : head[i], at[i] = take ? at[i + 1] : at[i];
+        head[MOE_HEADS - 1] = take ? (key[v] > MOE_LOWEST ? key[v] : 0) : head[MOE_HEADS - 1];
+        at[MOE_HEADS - 1] = take ? v * WARP + lane : at[MOE_HEADS - 1];
     }
 #else
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
@@ -209,13 +211,19 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
     }
 #endif
     chosen = moe_choose(head, at, id);
-    /* Too few numbers in the groups that are kept: what counts as minus infinity, the lowest expert first. */
-    UNROLL for (uint32_t v = 0; chosen < TOP_K && v < MOE_VPT; v++)
-    {
-        const bool in = (kept >> ((v * WARP + lane) / (EXPERTS / GROUPS)) & 1) != 0;
-        const uint32_t left = warp_ballot(FULL_WARP, key[v] != 0 && (!in || key[v] <= MOE_LOWEST));
-        UNROLL_N(1) for (uint32_t rest = left; rest && chosen < TOP_K; rest &= rest - 1, chosen++)
-            if (lane == chosen) *id = (int32_t)(v * WARP + ffs_u32(rest) - 1);
+    if (chosen < TOP_K) { /* too few numbers in the groups that are kept: what counts as minus infinity, the lowest expert first */
+        uint32_t pending = 0;
+        UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
+        {
+            const bool in = (kept >> ((v * WARP + lane) / (EXPERTS / GROUPS)) & 1) != 0;
+            pending |= (uint32_t)(key[v] != 0 && (!in || key[v] <= MOE_LOWEST)) << v;
+        }
+        UNROLL_N(1) for (uint32_t v = 0; v < MOE_VPT; v++)
+        {
+            const uint32_t left = warp_ballot(FULL_WARP, pending >> v & 1);
+            UNROLL_N(1) for (uint32_t rest = left; rest && chosen < TOP_K; rest &= rest - 1, chosen++)
+                if (lane == chosen) *id = (int32_t)(v * WARP + ffs_u32(rest) - 1);
+        }
     }
 #else
     UNROLL for (uint32_t v = 0; v < MOE_VPT; v++) head[v] = key[v], at[v] = v * WARP + lane;

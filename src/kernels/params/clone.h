@@ -4,8 +4,9 @@
 #include "kernels/params/types.h"
 
 struct clone_params {
-    const void *x;
+    void *x; /* written with ADD only */
     void *y;
+    const void *add;
     uint64_t vectors; /* of 16 bytes */
 };
 
