@@ -27,6 +27,12 @@ POSITIONS, GENERATE = [0, 3, 9, 15], 4
 SPREAD = {"Q4_0": (4.6, [0], 0), "Q4_1": (4.6, [0, 2], -7.5), "Q5_0": (9.2, [0], 0), "Q8_0": (74, [0], 0), "Q4_K": (4.6 * 36, [0, 2], 7.5),
           "Q5_K": (9.2 * 36, [0, 2], 15.5), "Q6_K": (18.5 * 74, [208], 0), "MXFP4": (2.9, [], 0)}
 MODELS = {f.lower(): {"": f} for f in ("Q4_0", "Q4_1", "Q8_0", "MXFP4", "Q4_K", "Q5_K", "Q6_K")}
+# Mixtures of experts, whose router is F32.
+MODELS["moe_q4_k"] = {"": "Q4_K", "ffn_down_exps": "Q6_K"}
+MODELS["moe_q5_k"] = {"": "Q5_K", "ffn_gate_exps": "Q4_K"}
+MODELS["moe_q8_0"] = {"": "Q8_0", "ffn_down_exps": "Q4_1"}
+MODELS["moe_q4_0"] = {"": "Q4_0", "ffn_down_exps": "MXFP4"}
+MODELS["moe_q5_0"] = {"": "Q8_0", "ffn_gate_exps": "Q5_0"}
 MODELS["mixed"] = {"": "Q4_K", "attn_k": "Q5_0", "attn_v": "Q6_K", "ffn_up": "Q5_K", "ffn_down": "Q6_K", "token_embd": "Q8_0", "output.": "Q6_K"}
 
 
@@ -71,23 +77,47 @@ def kind_of(spec, name):
     return spec[best]
 
 
+def experts(hf, p):
+    """[(GGUF name, matrix [experts, n, k])] of a fused tensor of transformers."""
+    head = hf.split(".mlp.")[0].replace("model.layers", "blk")
+    if hf.endswith("gate_up_proj"):
+        return [(head + ".ffn_gate_exps.weight", p.shape[1] // 2, p.shape), (head + ".ffn_up_exps.weight", p.shape[1] // 2, p.shape)]
+    return [(head + ".ffn_down_exps.weight", p.shape[1], p.shape)]
+
+
 def make(name, spec):
     seed, tied = fnv1a64(("blocks_" + name).encode()) & 0xFFFF, "output." not in spec
     plain = not any(k.endswith("_K") for k in spec.values())
-    config = sizes("qwen3", hidden_size=256, intermediate_size=416 if plain else 512, num_hidden_layers=2, head_dim=64, tie_word_embeddings=tied)
+    arch, more = "qwen3", {}
+    if name.startswith("moe"):
+        arch, more = "qwen3_moe", dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=160 if plain else 256, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+    config = sizes(arch, hidden_size=256, intermediate_size=416 if plain else 512, num_hidden_layers=2, head_dim=64, tie_word_embeddings=tied, **more)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), attn_implementation="eager").float().eval()
     state, recipes = {}, []
     path = os.path.join(tempfile.mkdtemp(), "m.gguf")
-    w = gguf.GGUFWriter(path, "qwen3")
-    add_metadata(w, config, {}, "qwen3", 4, 2, 64)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)
+    w = gguf.GGUFWriter(path, arch.replace("_", ""))
+    add_metadata(w, config, {}, arch.replace("_", ""), 4, 2, 64)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3MOE if more else gguf.MODEL_ARCH.QWEN3, 2)
     for hf, p in model.state_dict().items():
+        if ".experts." in hf:
+            made = []
+            for stored, n, shape in experts(hf, p):
+                recipe, raw, v = blocks(seed, stored, kind_of(spec, stored), [shape[0] * n, shape[2]], 1.6)
+                recipes.append({"name": stored, "count": int(shape[0] * n * shape[2]), **recipe})
+                w.add_tensor(stored, raw.reshape(shape[0], n, -1), raw_dtype=TYPE[recipe["dtype"]])
+                made.append(torch.from_numpy(v).reshape(shape[0], n, shape[2]))
+            state[hf] = torch.cat(made, 1)
+            continue
         shape, stored = list(p.shape), names.get_name(hf, try_suffixes=(".weight",))
         if hf == "lm_head.weight" and tied:
             continue
         if len(shape) == 1:
             v = values(seed, stored, -7, 1.0, shape[0])
             recipes.append({"name": stored, "dtype": "F32", "count": shape[0], "exponent": -7, "mean": 1.0})
+            w.add_tensor(stored, v)
+        elif hf.endswith("mlp.gate.weight"):
+            v = values(seed, stored, -7, 0.0, shape[0] * shape[1]).reshape(shape)
+            recipes.append({"name": stored, "dtype": "F32", "count": shape[0] * shape[1], "exponent": -7, "mean": 0.0})
             w.add_tensor(stored, v)
         else:
             gain = 1.0 if "embed" in hf or "lm_head" in hf else 1.6

@@ -2,6 +2,7 @@
  * replay of graphs over several layers with weights of their own. Needs NVRTC there.
  *
  *     gpu_moe [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N]     last line "N passed, N failed"
+ *     gpu_moe --coded ...                                      experts in FP8 and in GGUF's block formats instead of bf16
  *     gpu_moe --driver libsimt_fast.so [--device N] --no-bench        on the stand-in of tests/simt/driver, small shapes only
  */
 #include <stdlib.h>
@@ -183,13 +184,16 @@ static void row(const char *what, const struct shape *s, double us, double bytes
         fprintf(csv_, "%s,%s T=%d,%.3f,%.0f,%.0f,%.3f,%.1f,%.2f\n", what, s->name, s->route.tokens, us, bytes, ops, bytes / us * 1e-6, limit / us * 100, predicted);
 }
 
+static double coded_bytes(enum dtype t, double elements) { return elements * dtype_info(t)->bytes / dtype_info(t)->block; }
+
 /* Bytes and operations of a layer's launch, with the experts that were really touched. */
 static void cost_of(const struct shape *s, const char *name, double touched, double *bytes, double *ops)
 {
     double t = s->route.tokens, picks = t * s->route.top_k, h = s->route.hidden, f = s->ffn;
+    double up = touched * 2 * (s->types[0] ? coded_bytes(s->types[0], h * f) : 2 * h * f), down = touched * (s->types[2] ? coded_bytes(s->types[2], h * f) : 2 * h * f);
     *bytes = *ops = 0;
-    if (!strcmp(name, "moe_gate_up")) *bytes = 2 * (touched * 2 * h * f + t * h + picks * f), *ops = 4 * picks * h * f;
-    if (!strcmp(name, "moe_down")) *bytes = 2 * (touched * h * f + picks * f + picks * h), *ops = 2 * picks * h * f;
+    if (!strcmp(name, "moe_gate_up")) *bytes = up + 2 * (t * h + picks * f), *ops = 4 * picks * h * f;
+    if (!strcmp(name, "moe_down")) *bytes = down + 2 * (picks * f + picks * h), *ops = 2 * picks * h * f;
     if (!strcmp(name, "moe_combine")) *bytes = 2 * h * (picks + 2 * t);
 }
 
@@ -242,6 +246,89 @@ static void bench(struct stack *k, const struct shape *s)
     stack_close(k);
 }
 
+/* ---- experts in the formats of their files ---- */
+
+static const struct {
+    const char *name;
+    enum dtype types[3];
+    enum moe_coded_scales scales;
+} formats[] = {
+    {"fp8 128x128", {DTYPE_F8_E4M3, DTYPE_F8_E4M3, DTYPE_F8_E4M3}, MOE_CODED_BLOCKS},
+    {"Q4_K_M", {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K}, 0},
+    {"Q8_0", {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q8_0}, 0},
+    {"Q4_0", {DTYPE_Q4_0, DTYPE_Q4_0, DTYPE_Q4_0}, 0},
+    {"fp8 channels", {DTYPE_F8_E4M3, DTYPE_F8_E4M3, DTYPE_F8_E4M3}, MOE_CODED_CHANNELS},
+    {"MXFP4", {DTYPE_MXFP4, DTYPE_MXFP4, DTYPE_MXFP4}, 0},
+    {"Q5_K", {DTYPE_Q5_K, DTYPE_Q5_K, DTYPE_Q5_K}, 0},
+    {"Q4_1", {DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_Q4_1}, 0},
+    {"Q4_K, Q5_K", {DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q4_K}, 0},
+};
+
+static struct shape coded_shape(int format, struct shape s)
+{
+    s.name = formats[format].name, s.scales = formats[format].scales;
+    memcpy(s.types, formats[format].types, sizeof s.types);
+    return s;
+}
+
+static void coded_checks(bool driver)
+{
+    static const int tokens[] = {1, 6, 40, 130, 300, 1200};
+    for (int f = 0; f < (int)ROSE_COUNT(formats); f++)
+        for (int i = 0; i < (int)ROSE_COUNT(tokens) - (driver ? 2 : 0); i++) {
+            struct shape s = {.ffn = driver ? 256 : 768, .act = OP_ACT_SILU, .max_tokens = i % 2 ? tokens[i] + 9 : 0, .bias = i % 2, .deterministic = i == 2 && f % 2,
+                              .route = {.tokens = tokens[i], .experts = 20, .top_k = 4, .hidden = driver ? 256 : 1024, .normalize = true, .accumulate = i % 2, .alpha = 0.5f}};
+            s = coded_shape(f, s);
+            check(&s, (enum moe_skew)((f + i) % 3));
+        }
+}
+
+/* One expert's matrix in all places of all layers. */
+static void coded_weights(struct stack *k, const struct shape *s)
+{
+    size_t h = (size_t)s->route.hidden, f = (size_t)s->ffn, experts = (size_t)s->route.experts;
+    for (int w = 0; w < 3; w++) {
+        struct moe_coded c = moe_coded_make(s->types[w], s->scales, 1, (int64_t)(w < 2 ? f : h), (int64_t)(w < 2 ? h : f), (uint64_t)w + 5);
+        struct tensor_scales scales;
+        struct tensor t = moe_coded_expert(&c, 0, &scales);
+        size_t stride = moe_coded_stride(&c);
+        for (int i = 0; i < k->layers; i++) {
+            struct layer *l = &k->layer[i];
+            drop(l->weight[w], l->bytes[w]);
+            l->weight[w] = get(l->bytes[w] = stride * experts);
+            for (size_t e = 0; e < experts; e++) {
+                char *place = (char *)l->weight[w] + e * stride;
+                if (i + e == 0) ok(matmul_cuda_weight_pack(dev_, &t, place, &l->experts[w][e], &err_));
+                else ok(matmul_cuda_weight(&t, false, place, &l->experts[w][e], &err_)), ok(device_copy(dev_, place, k->layer[0].weight[w], stride, &err_));
+            }
+        }
+        ok(device_wait(dev_, NULL, &err_));
+        moe_coded_drop(&c);
+    }
+}
+
+static struct shape qwen(int tokens);
+static void coded_benches(int only)
+{
+    static const int tokens[] = {1, 2, 8, 32, 128, 512, 2048, 8192};
+    struct stack k = {0};
+    for (int run = 0; run < 2; run++) {
+        if (run == 1) ok(jit_compile_all(jit_, &err_));
+        for (int f = 0; f < (int)ROSE_COUNT(formats) - 1; f++) {
+            struct shape s = coded_shape(f, qwen(1));
+            stack_weights(&k, run ? MAX_LAYERS : 1, 128, 8, 8); /* places for others */
+            coded_weights(&k, &s);
+            for (size_t i = 0; i < ROSE_COUNT(tokens); i++) {
+                if (only && only != tokens[i]) continue;
+                s = coded_shape(f, qwen(tokens[i]));
+                if (run == 1) bench(&k, &s);
+                else stack_record(&k, &s, true), stack_close(&k);
+            }
+            stack_drop_weights(&k, 128, 8, 8);
+        }
+    }
+}
+
 static struct shape qwen(int tokens)
 {
     return (struct shape){.name = "qwen3-30b", .ffn = 768, .act = OP_ACT_SILU,
@@ -250,7 +337,7 @@ static struct shape qwen(int tokens)
 
 int main(int argc, char **argv)
 {
-    bool checks = true, benches = true, quick = false;
+    bool checks = true, benches = true, quick = false, coded = false;
     int only = 0;
     struct device_options device = {.kind = DEVICE_CUDA};
     for (int i = 1; i < argc; i++) {
@@ -264,17 +351,22 @@ int main(int argc, char **argv)
             device.index = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--quick")) /* fewer checks */
             quick = true;
+        else if (!strcmp(argv[i], "--coded"))
+            coded = true;
         else if (!strcmp(argv[i], "--no-check"))
             checks = false;
         else if (!strcmp(argv[i], "--no-bench"))
             benches = false;
         else
-            return printf("gpu_moe [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N] [--driver PATH [--device N]]\n"), 2;
+            return printf("gpu_moe [--coded] [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N] [--driver PATH [--device N]]\n"), 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!ok(jit_open(&(struct jit_options){.nvrtc_path = device.driver}, &jit_, &err_)) || !ok(device_open(&device, &dev_, &err_))) return 1;
     dev_->jit = jit_;
     if (csv_) fprintf(csv_, "op,shape,us,bytes,ops,TB/s,%% of limit,predicted us\n");
+    if (coded && checks) coded_checks(device.driver);
+    if (coded && benches) coded_benches(only);
+    if (coded) checks = benches = false;
     for (int i = 0; checks && i < 12; i++) {
         int tokens = (int[]){1, 2, 5, 8, 16, 17, 33, 64, 128, 300, 900, 3000}[i];
         struct shape s = {.name = "small", .ffn = 328, .act = OP_ACT_SILU, .max_tokens = i % 3 ? 0 : tokens + 7, .bias = i % 2,

@@ -41,7 +41,14 @@ BLOCKS(mxfp4)
 BLOCKS(q4_k)
 BLOCKS(q5_k)
 BLOCKS(q6_k)
+/* Experts, whose router is F32: codes are read by decode, chunks and whole prompts; unlike gate and up become BF16. */
+TEST(blocks_moe_q4_k) { check_blocks("blocks_moe_q4_k", "weights in F32 become BF16 in device memory"); }
+TEST(blocks_moe_q5_k) { check_blocks("blocks_moe_q5_k", "weights in F32 become BF16 in device memory"); }
+TEST(blocks_moe_q8_0) { check_blocks("blocks_moe_q8_0", "weights in F32 become BF16 in device memory"); }
+TEST(blocks_moe_q4_0) { check_blocks("blocks_moe_q4_0", "weights in F32 become BF16 in device memory"); }
+TEST(blocks_moe_q5_0) { check_blocks("blocks_moe_q5_0", "weights in F32, Q5_0, Q8_0 (tables, unlike experts) become BF16 in device memory"); }
 TEST(blocks_mixed) { check_blocks("blocks_mixed", "weights in Q5_0 become BF16 in device memory"); }
 
 
-TEST_MAIN(CASE(blocks_q4_0), CASE(blocks_q4_1), CASE(blocks_q8_0), CASE(blocks_mxfp4), CASE(blocks_q4_k), CASE(blocks_q5_k), CASE(blocks_q6_k), CASE(blocks_mixed))
+TEST_MAIN(CASE(blocks_q4_0), CASE(blocks_q4_1), CASE(blocks_q8_0), CASE(blocks_mxfp4), CASE(blocks_q4_k), CASE(blocks_q5_k), CASE(blocks_q6_k), CASE(blocks_mixed), CASE(blocks_moe_q4_k),
+          CASE(blocks_moe_q5_k), CASE(blocks_moe_q8_0), CASE(blocks_moe_q4_0), CASE(blocks_moe_q5_0))
