@@ -106,6 +106,7 @@ struct rose_engine_options {
     const char *kv;         /* cache type: "auto" (NULL: f16, on a GPU what the model computes in), "f16", "f32", "bf16", "q8_0", "fp8" */
     size_t kv_bytes;        /* cache pool; 0: what the machine has left, at most max_sequences full contexts */
     double memory_share;    /* without kv_bytes: of what the machine has left, the cache's part, above 0 to 1 (0: all); for several models */
+    size_t cache_ready;     /* CPU: bytes of the pool beyond those used that a resting engine takes from the system, so that no step waits for them; 0: none */
     bool deterministic;     /* the same bits for a request alone and under any load */
     bool no_prefix_cache;
     bool tokenizer_only;    /* no weights: tokenize, detokenize, render and facts work, submit is refused */

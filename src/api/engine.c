@@ -148,7 +148,7 @@ static enum rose_status open_all(struct rose_engine *e, const struct rose_engine
     const char *path;
     struct arena a;
     struct engine_options options = {.context = o->context, .max_sequences = o->max_sequences, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens,
-                                     .kv_bytes = o->kv_bytes, .memory_share = o->memory_share, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
+                                     .kv_bytes = o->kv_bytes, .memory_share = o->memory_share, .cache_ready = o->cache_ready, .deterministic = o->deterministic, .no_prefix_cache = o->no_prefix_cache,
                                      .stretch = o->step_stretch,
                                      .depth = e->device->device->info.kind == DEVICE_CPU ? 1 : 2,
                                      .tune = e->device->device->info.kind == DEVICE_CUDA};

@@ -28,6 +28,7 @@ int32_t kv_pages_alloc(struct kv_pages *p)
     if (!p->free_count) return -1;
     int32_t page = p->free_list[--p->free_count];
     p->owners[page] = 1;
+    p->used = ROSE_MAX(p->used, page + 1);
     return page;
 }
 

@@ -6,6 +6,7 @@
 
 struct kv_pages {
     int32_t total, free_count;
+    int32_t used; /* pages [used, total) were never given out */
     int32_t *free_list; /* [free_count] valid */
     int32_t *owners;    /* [total] */
 };

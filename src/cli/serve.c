@@ -14,7 +14,7 @@ enum { MAX_MODELS = 32 };
 
 static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
-    int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting;
+    int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting, cache_ready;
     double idle, read, write, ping, drain, stretch, stall;
     bool access_log, null_model, shared_memory;
     struct option_list alias, task;
@@ -38,6 +38,7 @@ static const struct option options[] = {
     {"max-waiting", 0, OPTION_INT, NULL, "N", NULL, "4096", 1, 1 << 20, "requests that may wait; more get a 429", &o.max_waiting},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
     {"step-stretch", 0, OPTION_NUMBER, NULL, "X", NULL, "0", 0, 1e6, "while answers are written, new prompts may stretch a step to X times its time without them; 0: 2, on a GPU no bound; 1000: no bound, first tokens come sooner", &o.stretch},
+    {"cache-ready", 0, OPTION_SIZE, NULL, "SIZE", NULL, "512M", 0, 0, "CPU: memory of the cache that is taken from the system before it is needed, while nothing else is to do", &o.cache_ready},
     {"kv-bytes", 0, OPTION_SIZE, NULL, "SIZE", NULL, "0", 0, 0, "key-value cache; 0: what the machine has left", &cli_common.kv_bytes},
     {"no-prefix-cache", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "compute equal prefixes again", &cli_common.no_prefix_cache},
     {"max-body", 0, OPTION_SIZE, NULL, "SIZE", NULL, "32M", 1024, 1 << 30, "a request's body", &o.max_body},
@@ -89,7 +90,7 @@ static struct rose_engine_options engine_options(const char *template)
 {
     const struct cli_common *c = &cli_common;
     return (struct rose_engine_options){.context = (int)c->context, .max_sequences = (int)c->sequences, .max_waiting = (int)o.max_waiting,
-                                        .step_tokens = (int)c->step_tokens, .step_stretch = o.stretch, .kv = c->kv, .weights = c->weights, .kv_bytes = (size_t)c->kv_bytes, .deterministic = c->deterministic,
+                                        .step_tokens = (int)c->step_tokens, .step_stretch = o.stretch, .kv = c->kv, .weights = c->weights, .kv_bytes = (size_t)c->kv_bytes, .cache_ready = (size_t)o.cache_ready, .deterministic = c->deterministic,
                                         .no_prefix_cache = c->no_prefix_cache, .tokenizer_only = o.null_model, .dummy_weights = c->dummy_weights, .chat_template = template};
 }
 

@@ -143,8 +143,12 @@ static void expire(struct engine *e)
 static bool intake(struct engine *e)
 {
     pthread_mutex_lock(&e->lock);
-    while (!e->stop && !e->intake_first && !e->cancels_count && !e->wait_first && !e->running && e->submitted == e->collected)
-        pthread_cond_wait(&e->wake, &e->lock);
+    while (!e->stop && !e->intake_first && !e->cancels_count && !e->wait_first && !e->running && e->submitted == e->collected) {
+        pthread_mutex_unlock(&e->lock);
+        bool more = paging_touch(e);
+        pthread_mutex_lock(&e->lock);
+        if (!more && !e->stop && !e->intake_first && !e->cancels_count) pthread_cond_wait(&e->wake, &e->lock);
+    }
     struct request *r = e->intake_first;
     e->intake_first = e->intake_last = NULL;
     bool stop = e->stop;

@@ -30,6 +30,7 @@ struct engine_options {
     enum dtype kv;
     size_t kv_bytes;
     double memory_share; /* rose_engine_options */
+    size_t cache_ready;  /* rose_engine_options */
     double stretch;       /* rose_engine_options.step_stretch */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
@@ -75,7 +76,7 @@ struct engine {
     struct pace pace;
     /* cache */
     struct op_cache cache;
-    size_t pool_bytes;
+    size_t pool_bytes, touched; /* touched: bytes from its begin on that the system has given */
     struct kv_pages pages;
     struct prefix prefix;
     /* programs and their memory */
@@ -145,6 +146,8 @@ void step_collect(struct engine *e);
 /* End a sequence: events, pages, slot. */
 void sequence_end(struct engine *e, struct sequence *s, enum rose_finish finish, enum rose_status status, const char *message);
 /* paging.c */
+/* Nothing is to do: a piece of the pool beyond what was used is taken from the system. False: enough of it is there. */
+bool paging_touch(struct engine *e);
 bool paging_reserve(struct engine *e, struct sequence *s, int32_t tokens);   /* blocks for so many tokens */
 void paging_start(struct engine *e, struct sequence *s);                     /* take what the prefix tree has */
 void paging_publish(struct engine *e, struct sequence *s);                   /* full blocks into the tree */

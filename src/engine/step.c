@@ -242,7 +242,7 @@ static bool came_together(const struct sequence *answer, double submitted_s)
 static bool decodes(const struct sched_seq *s) { return s->running && !s->hold && s->length - s->computed == 1; }
 
 /* The limits of this step: the pace decides what prompts may take beside decode rows. */
-static struct sched_limits limits_now(const struct engine *e, int32_t n)
+static struct sched_limits limits_now(struct engine *e, int32_t n)
 {
     struct sched_limits limits = e->sched;
     int32_t decoding = 0, requests = ROSE_MIN(n, e->options.max_sequences);

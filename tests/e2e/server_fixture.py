@@ -105,7 +105,7 @@ class Server:
 
     def __init__(self, *arguments, model=None, unix=None, program=None):
         self.log = open(f"/tmp/rose_e2e_{os.getpid()}_{len(Server.all)}.log", "w+")
-        command = [program or options.rose, "serve", *(model or [options.model]), "--port", "0", *arguments]
+        command = [program or options.rose, "serve", *(model or [options.model]), "--port", "0", "--cache-ready", "8M", *arguments]  # what is ready for load costs each start of a test a second
         self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log)
         Server.all.append(self)
         self.unix = unix

@@ -1,6 +1,9 @@
 /* The engine on a tiny model: answers under load, chunking, prefix hits, preemption, cancellation and one-step-late collection
  * equal the answers alone, bit for bit; every request ends once; every page comes back. */
 #define _GNU_SOURCE
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "engine/engine.h"
 
 #include "model/golden.h"
@@ -216,6 +219,40 @@ TEST(the_same_alone_and_under_load)
     }
 }
 
+/* Bytes of [p, p + n) that the system has given. */
+static size_t resident(const void *p, size_t n)
+{
+    enum { PAGE = 4096, MOST = 4096 };
+    static unsigned char there[MOST];
+    uintptr_t from = (uintptr_t)p / PAGE * PAGE;
+    size_t pages = ((uintptr_t)p + n - from + PAGE - 1) / PAGE, count = 0;
+    CHECK(pages <= MOST);
+    if (pages > MOST || mincore((void *)from, pages * PAGE, there)) return 0;
+    for (size_t i = 0; i < pages; i++) count += there[i] & 1;
+    return ROSE_MIN(count * PAGE, n);
+}
+
+TEST(a_resting_engine_has_memory_ready)
+{
+    static struct answer want[REQUESTS], got[REQUESTS];
+    alone(base(), want);
+    struct engine_options o = base();
+    o.cache_ready = 64 << 10;
+    struct engine *e = start(o);
+    CHECK(e->pool_bytes > 2 * o.cache_ready);
+    for (int round = 0; round < 3; round++) { /* it may take bytes beside those in use, and must not touch those */
+        for (int i = 0; i < 6000 && resident(e->cache.pool, o.cache_ready) < o.cache_ready; i++) usleep(10000);
+        CHECK_INT(resident(e->cache.pool, o.cache_ready), o.cache_ready);
+        memset(got, 0, sizeof got);
+        uint64_t id;
+        for (int j = 0; j < REQUESTS; j++) CHECK_OK(engine_submit(e, &jobs[j].request, jobs[j].prompt, (size_t)jobs[j].prompt_count, &id, &err), err);
+        wait_for(e, got, REQUESTS);
+        same(got, want, "memory ready");
+        check_pages(e);
+    }
+    engine_close(e);
+}
+
 TEST(the_same_with_few_pages)
 {
     static struct answer want[REQUESTS], got[REQUESTS];
@@ -378,7 +415,7 @@ static void open_device(int threads)
 
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(the_same_alone_and_under_load), CASE(the_same_with_few_pages), CASE(choices_share_their_prompt),
+    static const struct test_case cases[] = {CASE(the_same_alone_and_under_load), CASE(a_resting_engine_has_memory_ready), CASE(the_same_with_few_pages), CASE(choices_share_their_prompt),
                                              CASE(refusals), CASE(prompt_log_probabilities), CASE(deadlines), CASE(the_same_on_any_number_of_threads)};
     golden_open(&golden, "llama");
     golden_write_hf(&golden);

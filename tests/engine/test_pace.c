@@ -116,6 +116,22 @@ TEST(follows_a_machine_that_changes)
     CHECK(again.rows_a_step > after.rows_a_step);
 }
 
+/* Chunks that were late when they were first tried are tried again soon. */
+TEST(bad_luck_is_forgotten)
+{
+    struct machine unlucky = cpu;
+    struct pace p, lucky;
+    unlucky.interrupted = 1;
+    state = 7;
+    pace_open(&lucky, 2, 128);
+    pace_open(&p, 2, 128);
+    for (int i = 0; i < PACE_SAMPLES; i++) pace_observe(&lucky, 8, 0, step(&cpu, 8)), pace_observe(&p, 8, 0, step(&cpu, 8));
+    run(&p, &unlucky, 8, 9, 20);
+    run(&p, &cpu, 8, 9, 60);
+    struct outcome a = run(&lucky, &cpu, 8, 9, 300), b = run(&p, &cpu, 8, 9, 300);
+    CHECK(2 * b.rows_a_step >= a.rows_a_step);
+}
+
 /* Few answers and many prompts: the bound is that of all of them, else the queue would be read at the pace of the first few answers. */
 TEST(a_queue_is_read_fast)
 {
@@ -143,4 +159,4 @@ TEST(without_a_bound)
     CHECK(pace_rows(&p, 4096, 4096) >= 0 && pace_rows(&p, 1, 1 << 20) >= 0);
 }
 
-TEST_MAIN(CASE(steps_stay_within_the_bound), CASE(late_steps_do_not_mislead), CASE(follows_a_machine_that_changes), CASE(a_queue_is_read_fast), CASE(without_a_bound))
+TEST_MAIN(CASE(steps_stay_within_the_bound), CASE(late_steps_do_not_mislead), CASE(follows_a_machine_that_changes), CASE(bad_luck_is_forgotten), CASE(a_queue_is_read_fast), CASE(without_a_bound))
