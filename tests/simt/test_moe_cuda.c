@@ -321,6 +321,50 @@ TEST(two_best_in_a_lane)
     simt_reset();
 }
 
+/* The experts of one token, as the kernel chooses them. */
+static void chooses(const struct moe_cuda_shape *s, const char *arch, const float *logits, const int32_t *want)
+{
+    struct device_info d = device_of(arch, 4);
+    struct moe_cuda_dispatch plan;
+    CHECK_OK(moe_cuda_plan_dispatch(s, &d, &plan, &err), err);
+    size_t experts = (size_t)s->experts * 4, picks = (size_t)s->top_k * 4;
+    uint16_t x[8] = {1};
+    uint32_t zero[2] = {0};
+    struct moe_dispatch_params p = {.logits = simt_buffer("logits", experts, logits),
+                                    .x = simt_buffer("x", sizeof x, x),
+                                    .ids = simt_buffer("ids", picks, NULL),
+                                    .weights = simt_buffer("weights", picks, NULL),
+                                    .position = simt_buffer("position", picks, NULL),
+                                    .counts = simt_buffer("counts", experts, NULL),
+                                    .offsets = simt_buffer("offsets", experts + 4, NULL),
+                                    .rows = simt_buffer("rows", picks * 4, NULL),
+                                    .barrier = simt_buffer("barrier", 8, zero),
+                                    .logits_stride = s->experts,
+                                    .x_stride = 8,
+                                    .tokens = 1,
+                                    .slices = plan.slices};
+    struct simt_report r = launch(&plan.launch[0], &d, &p, 1);
+    CHECK_SIMT_CLEAN(r);
+    for (int i = 0; i < s->top_k; i++) CHECK_INT(((const int32_t *)p.ids)[i], want[i]);
+    simt_reset();
+}
+
+/* The groups that are kept have fewer numbers than are asked for: experts that were left out follow, the lowest first. */
+TEST(too_few_in_the_groups)
+{
+    float logits[128];
+    for (int i = 0; i < 128; i++) logits[i] = i / 32 == 1 ? NAN : 0;
+    logits[50] = 4, logits[40] = 5;
+    struct moe_cuda_shape s = {.tokens = 1, .experts = 128, .top_k = 4, .hidden = 8, .score = OP_MOE_SOFTMAX_AFTER, .groups = 4, .top_groups = 1};
+    chooses(&s, "sm_90a", logits, (const int32_t[]){40, 50, 0, 1});
+    for (int i = 0; i < 64; i++) logits[i] = i / 8 == 2 ? NAN : 0;
+    logits[17] = 7, logits[3] = 6;
+    s.experts = 64, s.groups = 8, s.top_groups = 2;
+    chooses(&s, "sm_80", logits, (const int32_t[]){17, 3, 0, 1});
+    s.top_groups = 1;
+    chooses(&s, "sm_120a", logits, (const int32_t[]){17, 0, 1, 2});
+}
+
 /* The probe whose cost the plans count with: what each block passes on arrives, round by round. */
 TEST(grid_barrier)
 {
@@ -395,5 +439,5 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(every), CASE(few), CASE(quantised), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(equals), CASE(two_best_in_a_lane),
+TEST_MAIN(CASE(every), CASE(few), CASE(quantised), CASE(barrier), CASE(two_launches), CASE(not_a_number), CASE(equals), CASE(two_best_in_a_lane), CASE(too_few_in_the_groups),
           CASE(grid_barrier), CASE(wrong_shapes), CASE(compiles))

@@ -215,8 +215,9 @@ DEVICE void moe_route_token(const float *logits, const float *bias, int32_t *id,
         uint32_t pending = 0;
         UNROLL for (uint32_t v = 0; v < MOE_VPT; v++)
         {
-            const bool in = (kept >> ((v * WARP + lane) / (EXPERTS / GROUPS)) & 1) != 0;
-            pending |= (uint32_t)(key[v] != 0 && (!in || key[v] <= MOE_LOWEST)) << v;
+            const uint32_t e = v * WARP + lane;
+            const bool in = (kept >> (e / (EXPERTS / GROUPS)) & 1) != 0;
+            pending |= (uint32_t)(e < EXPERTS && (!in || (key[v] != 0 && key[v] <= MOE_LOWEST))) << v;
         }
         UNROLL_N(1) for (uint32_t v = 0; v < MOE_VPT; v++)
         {
