@@ -5,6 +5,7 @@
 
 #include "moe_reference.h"
 #include "ops/moe_mlp_cuda.h"
+#include "tensor/dtype.h"
 
 /* How the router's logits are made: evenly; a few experts take most; all tokens to the same experts. */
 enum moe_skew { MOE_EVEN, MOE_SKEWED, MOE_ONE };
@@ -13,14 +14,35 @@ struct moe_mlp_data {
     struct moe_cuda_shape route; /* tokens, experts, top_k, hidden, score, ... */
     int32_t ffn;
     float *logits, *bias[3];     /* gate, up, down: [experts, n] */
-    uint16_t *x, *weight[3], *y; /* bf16; y before */
+    uint16_t *x, *weight[3], *y; /* bf16, or f16 with route.f16; y before */
     size_t weights;              /* elements of one */
+    bool quantised;              /* x and the inner rows are e4m3 with a scale for 128 elements */
 };
 
-static inline void moe_mlp_fill(uint16_t *out, size_t n, float scale, uint64_t *r)
+/* What is left of v as e4m3. */
+static inline void moe_mlp_quantise(double *v, size_t n)
 {
-    for (size_t i = 0; i < n; i++) out[i] = moe_bf16(((float)(int)(moe_random(r) >> 8) * 0x1p-23f - 1) * scale);
+    for (size_t g = 0; g < n; g += 128) {
+        float most = 1e-10f;
+        for (size_t i = g; i < g + 128 && i < n; i++) most = fmaxf(most, fabsf((float)v[i]));
+        const float scale = most / 448, factor = 1 / scale;
+        for (size_t i = g; i < g + 128 && i < n; i++) {
+            float f = (float)v[i] * factor;
+            uint8_t code;
+            dtype_encode(DTYPE_F8_E4M3, &f, &code, 1, NULL);
+            dtype_decode(DTYPE_F8_E4M3, &code, &f, 1);
+            v[i] = (double)f * (double)scale;
+        }
+    }
 }
+
+static inline double moe_mlp_value(const struct moe_cuda_shape *s, uint16_t bits) { return s->f16 ? f16_to_f32(bits) : moe_f32(bits); }
+
+static inline void moe_mlp_fill_as(bool f16, uint16_t *out, size_t n, float scale, uint64_t *r)
+{
+    for (size_t i = 0; i < n; i++) out[i] = (f16 ? f32_to_f16 : moe_bf16)(((float)(int)(moe_random(r) >> 8) * 0x1p-23f - 1) * scale);
+}
+static inline void moe_mlp_fill(uint16_t *out, size_t n, float scale, uint64_t *r) { moe_mlp_fill_as(false, out, n, scale, r); }
 
 static inline struct moe_mlp_data moe_mlp_make(const struct moe_cuda_shape *s, int32_t ffn, enum moe_skew skew, uint64_t seed)
 {
@@ -33,12 +55,12 @@ static inline struct moe_mlp_data moe_mlp_make(const struct moe_cuda_shape *s, i
         float skewed = skew == MOE_SKEWED ? 4 / (1 + 0.3f * (float)(i % e)) : skew == MOE_ONE ? -(float)(i % e) * 20 : 0;
         d.logits[i] = moe_random_f32(&seed) + skewed;
     }
-    moe_mlp_fill(d.x, t * h, 1, &seed);
-    moe_mlp_fill(d.y, t * h, 1, &seed);
+    moe_mlp_fill_as(s->f16, d.x, t * h, 1, &seed);
+    moe_mlp_fill_as(s->f16, d.y, t * h, 1, &seed);
     for (int i = 0; i < 3; i++) {
         size_t n = i < 2 ? f : h;
         d.weight[i] = malloc(d.weights * 2);
-        moe_mlp_fill(d.weight[i], d.weights, 2.5f / sqrtf(i < 2 ? (float)h : (float)f), &seed);
+        moe_mlp_fill_as(s->f16, d.weight[i], d.weights, 2.5f / sqrtf(i < 2 ? (float)h : (float)f), &seed);
         d.bias[i] = malloc(e * n * 4);
         for (size_t j = 0; j < e * n; j++) d.bias[i][j] = moe_random_f32(&seed) * 0.3f;
     }
@@ -63,18 +85,18 @@ static inline double moe_mlp_activation(enum op_activation a, double x)
     }
 }
 
-static inline double moe_mlp_dot(const uint16_t *w, const double *x, size_t n, double *size)
+static inline double moe_mlp_dot(const struct moe_cuda_shape *s, const uint16_t *w, const double *x, size_t n, double *size)
 {
     double sum = 0, abs = 0;
     for (size_t i = 0; i < n; i++) {
-        double v = moe_f32(w[i]) * x[i];
+        double v = moe_mlp_value(s, w[i]) * x[i];
         sum += v, abs += fabs(v);
     }
     if (size) *size = abs;
     return sum;
 }
 
-/* Of `check` tokens spread over all, the error of y: the worst element against what bf16 roundings of the inner values, of
+/* Of `check` tokens spread over all, the error of y: the worst element against what roundings of the inner values, of
  * an expert's row and of y allow (1 is all of it), and the root mean square against that of y. y rows are y_stride apart. */
 struct moe_mlp_error {
     double worst, rms;
@@ -85,31 +107,32 @@ static inline struct moe_mlp_error moe_mlp_check(const struct moe_mlp_data *d, e
     struct moe_mlp_error error = {0, 0};
     const struct moe_cuda_shape *s = &d->route;
     size_t h = (size_t)s->hidden, f = (size_t)d->ffn;
-    double *x = malloc(h * 8), *inner = malloc(f * 8), *sum = malloc(h * 8), *allow = malloc(h * 8), square = 0, off = 0;
+    double *x = malloc(h * 8), *inner = malloc(f * 8), *sum = malloc(h * 8), *allow = malloc(h * 8), square = 0, off = 0, unit = s->f16 ? 0x1p-11 : 0x1p-8;
     double alpha = s->alpha != 0 ? s->alpha : 1;
     for (int i = 0; i < check && i < s->tokens; i++) {
         size_t t = check >= s->tokens ? (size_t)i : (size_t)i * (size_t)(s->tokens - 1) / (size_t)(check - 1);
-        for (size_t c = 0; c < h; c++) x[c] = moe_f32(d->x[t * h + c]), sum[c] = allow[c] = 0;
+        for (size_t c = 0; c < h; c++) x[c] = moe_mlp_value(s, d->x[t * h + c]), sum[c] = allow[c] = 0;
         for (int j = 0; j < s->top_k; j++) {
             int32_t e = ids[t * (size_t)s->top_k + (size_t)j];
             double weight = weights[t * (size_t)s->top_k + (size_t)j] * alpha;
             if (e < 0) continue;
             for (size_t n = 0; n < f; n++) {
                 size_t row = (size_t)e * f + n;
-                double g = moe_mlp_dot(d->weight[0] + row * h, x, h, NULL), u = moe_mlp_dot(d->weight[1] + row * h, x, h, NULL);
+                double g = moe_mlp_dot(s, d->weight[0] + row * h, x, h, NULL), u = moe_mlp_dot(s, d->weight[1] + row * h, x, h, NULL);
                 if (gate_bias) g += d->bias[0][row], u += d->bias[1][row];
                 inner[n] = moe_mlp_activation(act, g) * u;
             }
+            if (d->quantised) moe_mlp_quantise(inner, f);
             for (size_t c = 0; c < h; c++) {
-                double size, v = moe_mlp_dot(d->weight[2] + ((size_t)e * h + c) * f, inner, f, &size);
+                double size, v = moe_mlp_dot(s, d->weight[2] + ((size_t)e * h + c) * f, inner, f, &size);
                 if (down_bias) v += d->bias[2][(size_t)e * h + c];
                 sum[c] += weight * v;
-                allow[c] += fabs(weight) * (size + fabs(v)) * 0x1p-8;
+                allow[c] += fabs(weight) * (size + fabs(v)) * unit;
             }
         }
         for (size_t c = 0; c < h; c++) {
-            double want = sum[c] + (s->accumulate ? moe_f32(d->y[t * h + c]) : 0), got = moe_f32(y[(int64_t)t * y_stride + (int64_t)c]);
-            double wrong = fabs(got - want) / (allow[c] + fabs(want) * 0x1p-8 + 1e-9);
+            double want = sum[c] + (s->accumulate ? moe_mlp_value(s, d->y[t * h + c]) : 0), got = moe_mlp_value(s, y[(int64_t)t * y_stride + (int64_t)c]);
+            double wrong = fabs(got - want) / (allow[c] + fabs(want) * unit + 1e-9);
             error.worst = wrong <= error.worst ? error.worst : wrong; /* NaN stays */
             off += (got - want) * (got - want), square += want * want;
         }

@@ -24,6 +24,7 @@ static const struct act_case cases[] = {
     ACT_CASE("act 3x2880 gpt-oss", 0, .rows = 3, .cols = 2880, .act = OP_ACT_SILU, .gated = true, .clamp = 7,
              .alpha = 1.702f, .up_offset = 1),
     ACT_CASE("act 3x1000 ReLU squared", 0, .rows = 3, .cols = 1000, .act = OP_ACT_RELU2),
+    ACT_CASE("act f16 5x264 SwiGLU", 8, .rows = 5, .cols = 264, .act = OP_ACT_SILU, .gated = true, .f16 = true),
     ACT_CASE("quantise 5x1000 e4m3 per tensor", 0, .rows = 5, .cols = 1000, .out = ACT_OUT_E4M3_TENSOR),
     ACT_CASE("quantise 5x2056 e4m3 per token", 8, .rows = 5, .cols = 2056, .out = ACT_OUT_E4M3_TOKEN),
     ACT_CASE("quantise 7x384 e4m3 1x128", 128, .rows = 7, .cols = 384, .out = ACT_OUT_E4M3_128),

@@ -135,6 +135,17 @@ static const struct attention_case cases[] = {
     {"attention decode 2/1 of 192, qk inside", AT(SPLIT, HEADS(2, 1, 192), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
     {"attention decode 6/3 of 96, qk inside without rotation", AT(SPLIT, HEADS(6, 3, 96), QK(true, false), .blocks = 4), {{1, 120}, {1, 30}}},
     {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
+    {"attention f16 4/2 of 64, ragged", AT(HEADS(4, 2, 64), .f16 = true), {{37, 0}, {1, 70}, {5, 131}, {-1, 0}, {2, 0}}},
+    {"attention f16 4/4 of 64, bidirectional", AT(HEADS(4, 4, 64), .own = true, .f16 = true), {{70, 0}, {1, 0}, {33, 0}}},
+    {"attention prefill f16 4/1 of 128", AT(LONG, HEADS(4, 1, 128), .blocks = 2, .f16 = true), {{37, 300}, {-1, 0}, {80, 0}}},
+    {"attention prefill f16 4/1 of 128, e4m3 pages", AT(LONG, E4M3, HEADS(4, 1, 128), .blocks = 2, .f16 = true), {{37, 300}, {80, 0}}},
+    {"attention decode f16 8/2 of 64, skewed",
+     AT(SPLIT, HEADS(8, 2, 64), .blocks = 7, .least = 1, .f16 = true),
+     {{1, 0}, {1, 300}, {-1, 0}, {1, 63}, {1, 64}, {1, 31}, {1, 700}, {-1, 0}}},
+    {"attention decode f16 8/2 of 128, e4m3 pages", AT(SPLIT, E4M3, HEADS(8, 2, 128), .blocks = 3, .f16 = true), {{1, 260}, {1, 70}, {2, 129}}},
+    {"attention decode f16 4/1 of 128, qk inside with norm",
+     AT(SPLIT, HEADS(4, 1, 128), QK(true, true), .blocks = 6, .least = 2, .rope_scale = 1.2f, .f16 = true),
+     {{1, 517}}},
 };
 
 struct data {

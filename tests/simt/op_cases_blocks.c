@@ -48,6 +48,9 @@ static const struct rows_case cases[] = {
     {"blocks gather MXFP4 130x64", ROWS(130, 64, MXFP4, .gather = true), 16, 4, 1},
     {"blocks gather Q4_K 11x1024", ROWS(11, 1024, Q4_K, .gather = true), 40, 0, 1},
     {"blocks gather Q5_K 3x512, adds", ROWS(3, 512, Q5_K, .gather = true, .accumulate = true), 20, 0, 1},
+    {"blocks rows f16 Q4_1 18x320", ROWS(18, 320, Q4_1, .f16 = true), 18, 0, 1},
+    {"blocks rows f16 MXFP4 20x1056", ROWS(20, 1056, MXFP4, .f16 = true), 20, 0, 1},
+    {"blocks gather f16 Q6_K 70x256, adds", ROWS(70, 256, Q6_K, .gather = true, .accumulate = true, .f16 = true), 50, 4, 1.5f},
 };
 
 const char *op_cases_blocks_name(int i) { return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL; }

@@ -149,6 +149,22 @@ static const struct matmul_case cases[] = {
     {"blocks ring Q5_K 33x24x768, residual", ONE(33, 24, 768, BLOCKS(Q5_K), .accumulate = true, .tma = true, .tile = 41), 1, 8},
     {"blocks ring Q6_K 40x136x768 GeGLU, residual",
      {.rows = 40, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, .tma = true, .tile = 42}, 1, 0},
+    {"matmul f16 3x(96+40+40)x128, bias", {.rows = 3, .parts = 3, .n = {96, 40, 40}, .k = 128, .bias = true, .pairs = true, .f16 = true}, 1, 8},
+    {"matmul f16 66x70x72 GeGLU, residual",
+     {.rows = 66, .parts = 2, .n = {70, 70}, .k = 72, .gated = true, .accumulate = true, .act = OP_ACT_GELU_TANH, .pairs = true, .f16 = true}, 1, 2},
+    {"matmul f16 1x2000x200, splits", ONE(1, 2000, 200, .splits = 3, .accumulate = true, .pairs = true, .f16 = true), 2, 0},
+    {"matmul f16 140x136x136, 128x128 tiles", ONE(140, 136, 136, .tile = 4, .pairs = true, .f16 = true), 1, 8},
+    {"matmul f16 300x(264+40+8)x136 wgmma 256, clusters, bias, residual",
+     {.rows = 300, .parts = 3, .n = {264, 40, 8}, .k = 136, .tile = 11, .bias = true, .accumulate = true, .rows16 = true, .tma = true, .pairs = true, .f16 = true}, 0.5f, 8},
+    {"matmul f16 70x72x64 wgmma 64, gelu", ONE(70, 72, 64, .tile = 15, .act = OP_ACT_GELU_TANH, .rows16 = true, .tma = true, .pairs = true, .f16 = true), 1, 0},
+    {"matmul f16 21x136x712 stream SwiGLU, bias",
+     {.rows = 21, .parts = 2, .n = {136, 136}, .k = 712, .gated = true, .bias = true, .act = OP_ACT_SILU, .tma = true, .tile = 21, .f16 = true}, 1, 0},
+    {"blocks f16 Q4_0 3x72x4128, residual", ONE(3, 72, 4128, BLOCKS(Q4_0), .accumulate = true, .f16 = true), 0.5f, 8},
+    {"blocks f16 Q5_K 33x24x768", ONE(33, 24, 768, BLOCKS(Q5_K), .f16 = true), 1, 0},
+    {"blocks f16 Q6_K 7x200x1536, relu2", ONE(7, 200, 1536, BLOCKS(Q6_K), .act = OP_ACT_RELU2, .f16 = true), 1, 0},
+    {"blocks ring f16 Q8_0 9x200x576 SwiGLU", {.rows = 9, .parts = 2, .n = {200, 200}, .k = 576, BLOCKS(Q8_0), .gated = true, .act = OP_ACT_SILU, .tma = true, .f16 = true}, 1, 8},
+    {"blocks ring f16 MXFP4 5x90x352, gelu", ONE(5, 90, 352, BLOCKS(MXFP4), .act = OP_ACT_GELU_ERF, .tma = true, .f16 = true), 1, 8},
+    {"blocks ring f16 Q4_K 1x700x2048", ONE(1, 700, 2048, BLOCKS(Q4_K), .tma = true, .f16 = true), 1, 0},
 };
 
 double op_activate(enum op_activation a, double x)

@@ -13,12 +13,14 @@ struct pool_case {
     const char *name;
     int32_t cols;
     bool out_f32;
+    bool f16;
     int shift; /* sequence s is pooled by kind (s + shift) % OP_POOL_COUNT */
 };
 static const struct pool_case cases[] = {
-    {"pool 384 columns to f32", 384, true, 0},         {"pool 384 columns to f32, other kinds", 384, true, 2},
-    {"pool 200 columns to bf16", 200, false, 4},       {"pool 48 columns to f32, other kinds", 48, true, 1},
-    {"pool 1024 columns to bf16, other kinds", 1024, false, 5}, {"pool 72 columns to f32", 72, true, 3},
+    {"pool 384 columns to f32", 384, true, false, 0},         {"pool 384 columns to f32, other kinds", 384, true, false, 2},
+    {"pool 200 columns to bf16", 200, false, false, 4},       {"pool 48 columns to f32, other kinds", 48, true, false, 1},
+    {"pool 1024 columns to bf16, other kinds", 1024, false, false, 5}, {"pool 72 columns to f32", 72, true, false, 3},
+    {"pool f16 200 columns, other kinds", 200, false, true, 4},
 };
 /* An empty sequence, one of one row, more rows than groups and than groups times rows ahead; prompts, one longer than its text. */
 static const int32_t rows_of[SEQS] = {1, 5, 33, 0, 300, 2, 7, 64, 31}, skips[SEQS] = {0, 2, 0, 0, 100, 2, 9, 0, 30};
@@ -39,7 +41,7 @@ static int32_t total(int times)
 static struct pool_shape shape(int i, int rows)
 {
     int times = rows > SEQS ? rows / SEQS : 1;
-    return (struct pool_shape){.rows = total(times), .seqs = SEQS * times, .cols = cases[i].cols, .out_f32 = cases[i].out_f32};
+    return (struct pool_shape){.rows = total(times), .seqs = SEQS * times, .cols = cases[i].cols, .out_f32 = cases[i].out_f32, .f16 = cases[i].f16};
 }
 
 bool op_cases_pool_plan(int i, const struct device_info *device, int rows, struct plan *out)
@@ -83,6 +85,7 @@ int op_cases_pool_run(int i, const struct op_io *io)
 {
     const struct pool_case *k = &cases[i];
     struct pool_shape s = shape(i, io->rows);
+    op_f16 = s.f16;
     struct rose_error err = {0};
     struct plan plan;
     if (pool_cuda_plan(&s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;

@@ -20,6 +20,9 @@ static const struct value_case cases[] = {
     {"gather 5x264, added", {.rows = 5, .cols = 264, .op = VALUE_GATHER, .scale = 0.5f, .accumulate = true}, 8},
     {"row gate 7x520, gate f32", {.rows = 7, .cols = 520, .op = VALUE_ROW_GATE, .f32 = true}, 8},
     {"soft cap 3x1004 f32", {.rows = 3, .cols = 1004, .op = VALUE_SOFTCAP, .cap = 30, .f32 = true}, 4},
+    {"gather f16 5x264, scaled", {.rows = 5, .cols = 264, .op = VALUE_GATHER, .scale = 45.25f, .f16 = true}, 8},
+    {"add f16 5x2048, beyond the range", {.rows = 5, .cols = 2048, .op = VALUE_ADD, .scale = 6e4f, .f16 = true}, 0},
+    {"row gate f16 7x520, gate f32", {.rows = 7, .cols = 520, .op = VALUE_ROW_GATE, .f32 = true, .f16 = true}, 8},
 };
 
 const char *op_cases_value_name(int i)

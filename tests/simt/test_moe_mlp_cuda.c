@@ -66,7 +66,7 @@ static void run(const struct test *c)
     struct moe_cuda_shape s = c->route;
     struct moe_mlp_shape m = {.tokens = s.tokens, .max_tokens = c->max_tokens ? c->max_tokens : s.tokens, .experts = s.experts, .top_k = s.top_k,
                               .hidden = s.hidden, .ffn = c->ffn, .activation = c->act, .gate_bias = c->gate_bias, .down_bias = c->down_bias,
-                              .accumulate = s.accumulate, .alpha = s.alpha, .deterministic = c->deterministic};
+                              .accumulate = s.accumulate, .alpha = s.alpha, .f16 = s.f16, .deterministic = c->deterministic};
     struct device_info d = device_of(c->arch, 6);
     bool chooses = c->kernel == MOE_MLP_FEW;
     if (chooses) m.route = &s;
@@ -152,7 +152,7 @@ static void run(const struct test *c)
     }
     if (!test_failures_) {
         struct moe_mlp_error error = moe_mlp_check(&data, c->act, c->gate_bias, c->down_bias, place.ids, place.weights, y, s.hidden, s.tokens);
-        if (!(error.worst <= 1 && error.rms < 0.006))
+        if (!(error.worst <= 1 && error.rms < (s.f16 ? 0.006 / 8 : 0.006)))
             test_failures_++, fprintf(stderr, "T=%d E=%d h=%d f=%d: worst %.3g of what is allowed, rms %.3g\n", s.tokens, s.experts, s.hidden, c->ffn, error.worst,
                                       error.rms);
     }
@@ -209,6 +209,15 @@ TEST(wgmma)
                        .ffn = 136, .act = OP_ACT_SILU});
     run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 230, .experts = 8, .top_k = 2, .hidden = 264, .normalize = true}, .ffn = 136, .act = OP_ACT_SILU,
                        .skew = MOE_SKEWED, .gate_bias = true, .down_bias = true, .max_tokens = 300});
+}
+
+/* Every product and the sums over experts in f16. */
+TEST(f16)
+{
+    run(&(struct test){.arch = "sm_90a", .route = {.tokens = 3, .experts = 10, .top_k = 3, .hidden = 72, .normalize = true, .accumulate = true, .f16 = true}, .ffn = 104, .act = OP_ACT_SILU});
+    run(&(struct test){.kernel = MOE_MLP_GROUP, .arch = "sm_80", .route = {.tokens = 90, .experts = 5, .top_k = 2, .hidden = 64, .normalize = true, .f16 = true}, .ffn = 64, .act = OP_ACT_SILU, .skew = MOE_SKEWED});
+    run(&(struct test){.kernel = MOE_MLP_WGMMA, .arch = "sm_90a", .route = {.tokens = 70, .experts = 4, .top_k = 2, .hidden = 72, .normalize = true, .accumulate = true, .f16 = true},
+                       .ffn = 136, .act = OP_ACT_SILU});
 }
 
 TEST(wrong_shapes)
@@ -271,4 +280,4 @@ TEST(compiles)
     jit_close(jit);
 }
 
-TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(route_many), CASE(wgmma), CASE(wrong_shapes), CASE(compiles))
+TEST_MAIN(CASE(few), CASE(tiles), CASE(skewed), CASE(many), CASE(route_many), CASE(wgmma), CASE(f16), CASE(wrong_shapes), CASE(compiles))

@@ -83,7 +83,7 @@ static void check_format(struct format *f, const char *name, int (*convert)(floa
 static struct format e4m3_format = {4, 3, 7, 0x7e, {0}, -1, 0x7f},
                      e5m2_format = {5, 2, 15, 0x7b, {0}, -1, 0x7f}, e2m1_format = {2, 1, 1, 7, {0}, -1, 7},
                      bf16_format = {8, 7, 127, 0x7f7f, {0}, 0x7f80, 0x7fff},
-                     f16_format = {5, 10, 15, 0x7bff, {0}, 0x7c00, 0x7fff};
+                     f16_format = {5, 10, 15, 0x7bff, {0}, 0x7c00, 0x7fff}, f16_finite_format = {5, 10, 15, 0x7bff, {0}, -1, 0x7fff};
 
 static int to_e4m3(float x)
 {
@@ -126,6 +126,15 @@ static int to_f16_high(float x)
     return (int)(f32_to_f16x2(3.0f, x).bits >> 16);
 }
 
+static int to_f16_finite(float x)
+{
+    return f32_to_f16_finite(x).bits;
+}
+static int to_f16_finite_high(float x)
+{
+    return (int)(f32_to_f16x2_finite(3.0f, x).bits >> 16);
+}
+
 TEST(encode)
 {
     check_format(&e4m3_format, "f32_to_e4m3", to_e4m3);
@@ -138,6 +147,8 @@ TEST(encode)
     check_format(&bf16_format, "f32_to_bf16x2 high", to_bf16_high);
     check_format(&f16_format, "f32_to_f16", to_f16);
     check_format(&f16_format, "f32_to_f16x2 high", to_f16_high);
+    check_format(&f16_finite_format, "f32_to_f16_finite", to_f16_finite);
+    check_format(&f16_finite_format, "f32_to_f16x2_finite high", to_f16_finite_high);
     CHECK(checked > 4000000);
 }
 
