@@ -1,4 +1,4 @@
-/* The golden models on a GPU: every architecture in bf16 against transformers' float32 logits, from safetensors and GGUF, whole
+/* The golden models on a GPU: every architecture in bf16, and what may in f16 (f16_NAME), against transformers' float32 logits, from safetensors and GGUF, whole
  * prompts, chunks, two sequences at once and token by token through the decode program; and the models that embed, classify and score, every
  * answer alone and all in one batch.
  *
@@ -13,6 +13,10 @@ static const char *const models[] = {"llama",   "llama3", "llama_linear", "llama
                                      "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "phi3_longrope",   "olmo2",   "granite", "smollm3",
                                      "blocks_q4_0", "blocks_q4_1", "blocks_q8_0", "blocks_mxfp4", "blocks_q4_k", "blocks_q5_k", "blocks_q6_k", "blocks_mixed", "blocks_moe_q4_k", "blocks_moe_q5_k", "blocks_moe_q8_0", "blocks_moe_q4_0", "blocks_moe_q5_0",
                                      "qwen3_fp8", "qwen3_moe_fp8", "llama_fp8", "llama_fp8_block", "llama_fp8_channel"};
+
+/* In f16, with an eighth of the bound: of files of F16 matrices, and of blocks. */
+static const char *const halves[] = {"f16_llama3", "f16_mistral", "f16_qwen2_moe", "f16_qwen3", "f16_qwen3_moe", "f16_phi3_longrope", "f16_olmo2", "f16_granite", "f16_blocks_q4_0",
+                                     "f16_blocks_q4_1", "f16_blocks_q8_0", "f16_blocks_mxfp4", "f16_blocks_q5_k", "f16_blocks_q6_k", "f16_blocks_moe_q4_k"};
 
 #define NAME(name) #name,
 static const char *const pooled[] = {POOL_CUDA_MODELS(NAME)};
@@ -32,6 +36,15 @@ int main(int argc, char **argv)
         test_failures_ = 0;
         cuda_golden_model(&t, models[i], CUDA_GOLDEN_ALL, 100);
         if (test_failures_) failed++, printf("FAIL %s\n", models[i]);
+        else passed++;
+        fflush(stdout);
+    }
+    t.bound /= 8, t.types = GOLDEN_F16, t.weights = DTYPE_F16;
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        if (argc > 1 && !strstr(halves[i], argv[1])) continue;
+        test_failures_ = 0;
+        cuda_golden_model(&t, halves[i] + 4, CUDA_GOLDEN_ALL, 100);
+        if (test_failures_) failed++, printf("FAIL %s\n", halves[i]);
         else passed++;
         fflush(stdout);
     }
