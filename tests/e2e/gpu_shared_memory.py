@@ -30,6 +30,15 @@ def fails(call, *words):
     raise AssertionError(f"it was taken, and {words} was expected")
 
 
+def contents(hidden):
+    """The whole region: token ids, mask, and NaN where the answer comes."""
+    whole = np.zeros(SIZE, np.uint8)
+    for at, values in ((0, IDS), (MASK, np.ones_like(IDS)), (OUT, np.full(hidden, np.nan, np.float32))):
+        raw = np.frombuffer(values.tobytes(), np.uint8)
+        whole[at:at + raw.size] = raw
+    return whole
+
+
 def infer(client, s, mod, region, hidden, out=OUT):
     inputs = [mod.InferInput(name, list(IDS.shape), "INT64") for name in ("input_ids", "attention_mask")]
     inputs[0].set_shared_memory(region, IDS.nbytes)
@@ -48,9 +57,7 @@ def shared_memory_over_http_and_grpc():
         client = mod.InferenceServerClient(address)
         for turn in range(3):  # memory of its own each time: a closed handle's address may come again
             region = shm.create_shared_memory_region("g", SIZE, 0)
-            shm.set_shared_memory_region(region, [IDS])
-            shm.set_shared_memory_region(region, [np.ones_like(IDS)], offset=MASK)
-            shm.set_shared_memory_region(region, [np.full(hidden, np.nan, np.float32)], offset=OUT)
+            shm.set_shared_memory_region(region, [contents(hidden)])
             client.register_cuda_shared_memory("g", shm.get_raw_handle(region), 0, SIZE)
             fails(lambda: client.register_cuda_shared_memory("g", shm.get_raw_handle(region), 0, SIZE), "already")
             fails(lambda: client.register_cuda_shared_memory("h", shm.get_raw_handle(region), 7, SIZE), "GPU 7")

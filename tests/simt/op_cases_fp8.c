@@ -222,7 +222,7 @@ static int run(const struct fp8_case *c, const struct op_io *io)
     if (matmul_fp8_plan(&f, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
     int32_t widest = 0;
     for (int i = 0; i < d.s.parts; i++) widest = d.s.n[i] > widest ? d.s.n[i] : widest;
-    d.a8 = plan.a8, d.exact = d.a8 && plan.m.box ? 0x1p-13 : 1e-5;
+    d.a8 = plan.a8, d.exact = d.a8 && plan.m.box ? 0x1.8p-13 : 1e-5;
     d.x_stride = (size_t)d.s.k + (size_t)(c->pad + 15) / 16 * 16, d.y_stride = (size_t)widest + (size_t)c->pad;
     d.blocks = ((size_t)d.s.k + FP8_BLOCK - 1) / FP8_BLOCK, d.x_scales_stride = (size_t)(d.s.rows + 3) / 4 * 4;
     fill(&d);
