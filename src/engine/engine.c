@@ -318,10 +318,6 @@ static void apply_plan(struct engine *e, const struct engine_plan *plan, const s
     make_layout(e, plan);
 }
 
-/* On CUDA the drafts of the programs tell what they need, and the pool gets what is left of the memory there is now. */
-static enum rose_status plan_memory(struct engine *e, struct engine_options *options, struct engine_plan *plan, struct rose_error *err)
-{
-    struct engine_options asked = *options;
 /* The cache is in the type of the model's step unless something else was asked for. */
 static enum rose_status choose_kv(const struct model *m, struct engine_options *o, struct rose_error *err)
 {
@@ -332,10 +328,14 @@ static enum rose_status choose_kv(const struct model *m, struct engine_options *
                       dtype_info(o->kv)->name, dtype_info(m->element)->name);
 }
 
+/* On CUDA the drafts of the programs tell what they need, and the pool gets what is left of the memory there is now. */
+static enum rose_status plan_memory(struct engine *e, struct engine_options *options, struct engine_plan *plan, struct rose_error *err)
+{
+    ROSE_TRY(choose_kv(e->model, options, err));
+    struct engine_options asked = *options;
     struct device_info info = e->device->info;
     size_t weights = e->model->memory_bytes, work;
     /* What others on the device took is gone; these weights are there already (mapped ones were not taken: never more than there was). */
-    ROSE_TRY(choose_kv(e->model, options, err));
     size_t left = device_memory_free(e->device) + weights;
     info.memory_free = info.kind == DEVICE_CUDA ? left : ROSE_MIN(info.memory_free, left);
     ROSE_TRY(engine_plan(&e->model->config, &info, weights, options, plan, err));
