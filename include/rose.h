@@ -66,6 +66,7 @@ struct rose_device_options {
     bool debug_sync;     /* CUDA: wait after every launch, so that an error names its kernel */
     const char *cache_dir; /* compiled kernels and packed weights; NULL: $XDG_CACHE_HOME/rose */
     bool no_packed_cache; /* CPU: pack weights at every start, keep no file of them (under cache_dir/packed) */
+    int64_t packed_cache_bytes; /* of the packed weights of all models together, the least recently used go first; 0: a tenth of the file system */
     const char *driver, *nvrtc; /* paths of libcuda and libnvrtc; NULL: the usual places */
     /* Lines worth a log: which device was taken, what became of weights, the memory plan. From any thread, one at a time; may be NULL. */
     void (*message)(void *user, enum rose_message_level level, const char *line);
@@ -202,6 +203,9 @@ enum rose_status rose_render_template(const char *chat_template, size_t template
 
 /* What is in a checkpoint, as a JSON text (docs/cli.md lists the keys); free with rose_free. context, sequences and kv as in the engine's options. */
 enum rose_status rose_inspect(const char *model, int context, int sequences, const char *kv, char **json, struct rose_error *err);
+/* The packed weights kept under cache_dir (NULL: $XDG_CACHE_HOME/rose), as a JSON text (docs/cli.md); clear: and remove them. limit as in
+ * rose_device_options; free with rose_free. */
+enum rose_status rose_packed_cache(const char *cache_dir, int64_t limit, bool clear, char **json, struct rose_error *err);
 /* What a layout "(8,16):(16,1)" or "<3,4,3> (8,16):(16,1)" is and, with draw, looks like, as text; free with rose_free. */
 enum rose_status rose_layout(const char *text, bool draw, bool color, char **out, struct rose_error *err);
 /* What a model's steps are made of on a GPU, recorded from its config alone: no weights are read, and without a GPU a card of the

@@ -32,7 +32,7 @@ static void on_jit_progress(void *user, const struct jit_progress *p)
 }
 
 /* $XDG_CACHE_HOME/rose or $HOME/.cache/rose; NULL: compiled kernels live in memory only. */
-static const char *cache_dir(struct arena *a)
+const char *device_cache_dir(struct arena *a)
 {
     const char *cache = option_env("XDG_CACHE_HOME"), *home = option_env("HOME");
     if (cache) return file_join(a, cache, "rose");
@@ -44,7 +44,7 @@ enum rose_status device_open_jit(struct rose_device *d, const struct rose_device
     struct arena a;
     arena_init(&a, 0);
     const char *home = option_env("CUDA_HOME");
-    struct jit_options options = {.cache_dir = o->cache_dir ? o->cache_dir : cache_dir(&a), .nvrtc_path = o->nvrtc, .cuda_home = home ? home : option_env("CUDA_PATH"),
+    struct jit_options options = {.cache_dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a), .nvrtc_path = o->nvrtc, .cuda_home = home ? home : option_env("CUDA_PATH"),
                                   .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME"), .message = on_jit_message, .progress = on_jit_progress, .user = d};
     enum rose_status s = jit_open(&options, &d->jit, err);
     arena_free(&a);
@@ -82,7 +82,8 @@ static enum rose_status open_cpu(struct rose_device *d, const struct rose_device
     ROSE_TRY(device_open(&options, &d->device, err));
     struct arena a;
     arena_init(&a, 0);
-    const char *dir = o->cache_dir ? o->cache_dir : cache_dir(&a);
+    const char *dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a);
+    d->device->packed_limit = (uint64_t)ROSE_MAX(o->packed_cache_bytes, (int64_t)0);
     if (dir && !o->no_packed_cache) d->device->packed_dir = d->packed_dir = strdup(dir);
     arena_free(&a);
     snprintf(d->name, sizeof d->name, "%.90s, %d threads, %s", d->device->info.name, d->device->info.units, op_isa_name());

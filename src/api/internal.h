@@ -23,6 +23,8 @@ struct rose_device {
 /* device.c: a line for the log. */
 void device_say(const struct rose_device *device, enum rose_message_level level, const char *line);
 /* What compiles kernels for d->device, and closing of what a rose_device holds. */
+/* $XDG_CACHE_HOME/rose or $HOME/.cache/rose, in the arena; NULL: neither is set. */
+const char *device_cache_dir(struct arena *a);
 enum rose_status device_open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err);
 void device_close_parts(struct rose_device *d);
 

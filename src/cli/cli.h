@@ -37,7 +37,7 @@ extern struct cli_common cli_common;
     {"deterministic", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the same bits alone and under any load", &cli_common.deterministic},            \
     {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "use this template instead of the model's", &cli_common.chat_template},        \
     {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},                                    \
-    {"packed-cache", 0, OPTION_CHOICE, "ROSE_PACKED_CACHE", NULL, "on|off", "on", 0, 0, "keep packed weights for the next start, on a CPU", &cli_common.packed_cache}, \
+    {"packed-cache", 0, OPTION_TEXT, "ROSE_PACKED_CACHE", "on|off|SIZE", NULL, "on", 0, 0, "keep packed weights for the next start, on a CPU; SIZE: of all models together, on: a tenth of the disk", &cli_common.packed_cache}, \
     {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info|debug", "error", 0, 0, "how much is said on standard error", &cli_common.log},           \
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no progress, only results", &cli_common.quiet}
 
@@ -78,6 +78,8 @@ struct cli_engine {
     struct rose_engine *engine;
     char *chat_template;
 };
+/* --packed-cache: off, or the limit in bytes (0: the usual one). */
+enum rose_status cli_packed_cache(const char *text, bool *off, int64_t *bytes, struct rose_error *err);
 /* The device of the common options, its lines on standard error as --log says; text_only: no GPU and one thread. */
 enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err);
 enum rose_status cli_open(const char *model, bool tokenizer_only, struct cli_engine *out, struct rose_error *err);

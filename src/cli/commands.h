@@ -13,6 +13,7 @@ CLI_DECLARE(tokenize);
 CLI_DECLARE(bench);
 CLI_DECLARE(chat);
 CLI_DECLARE(inspect);
+CLI_DECLARE(cache);
 CLI_DECLARE(pull);
 CLI_DECLARE(kernels);
 CLI_DECLARE(man);
@@ -51,6 +52,12 @@ size_t cli_render_options(const struct option **options);
 #define CLI_INSPECT_COMMAND                                                                                                                          \
     {"inspect", "MODEL", "What is in a checkpoint, and what it will need in memory.",                                                                \
      "Reads headers only. What Rose cannot run is listed all the same, and it says why it cannot.\n", cli_inspect, cli_inspect_options}
+
+#define CLI_CACHE_COMMAND                                                                                                                            \
+    {"cache", "", "Packed weights kept for later starts.",                                                                                           \
+     "They lie in $XDG_CACHE_HOME/rose/packed. Files whose model is gone or has changed are removed when another is\nwritten, and the least "      \
+     "recently used ones beyond the limit.\n",                                                                                                     \
+     cli_cache, cli_cache_options}
 
 #define CLI_PULL_COMMAND                                                                                                                             \
     {"pull", "ORG/NAME[@REVISION]", "Fetch a model from the Hugging Face hub.",                                                                      \

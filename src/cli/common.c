@@ -174,10 +174,21 @@ static void on_message(void *user, enum rose_message_level level, const char *li
     if (info || debug) cli_say(line);
 }
 
+enum rose_status cli_packed_cache(const char *text, bool *off, int64_t *bytes, struct rose_error *err)
+{
+    *off = text && !strcmp(text, "off");
+    *bytes = 0;
+    if (!text || *off || !strcmp(text, "on") || (option_size(str_of(text), bytes) && *bytes > 0)) return ROSE_OK;
+    return status_set(err, ROSE_INVALID, "--packed-cache: \"%.60s\" is neither on, off nor a size such as 20G", text);
+}
+
 enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
-    struct rose_device_options device = {.kind = text_only ? "cpu" : c->device, .threads = text_only ? 1 : (int)c->threads, .no_pin = c->no_pin || text_only, .isa = c->isa, .no_packed_cache = c->packed_cache && !strcmp(c->packed_cache, "off"),
+    bool off;
+    int64_t packed;
+    ROSE_TRY(cli_packed_cache(c->packed_cache, &off, &packed, err));
+    struct rose_device_options device = {.kind = text_only ? "cpu" : c->device, .threads = text_only ? 1 : (int)c->threads, .no_pin = c->no_pin || text_only, .isa = c->isa, .no_packed_cache = off, .packed_cache_bytes = packed,
                                          .driver = option_env("ROSE_CUDA_DRIVER"), .nvrtc = option_env("ROSE_NVRTC"), .message = on_message};
     return rose_device_open(&device, out, err);
 }

@@ -18,6 +18,7 @@ const struct cli_command cli_commands[] = {
     CLI_TOKENIZE_COMMAND,
     CLI_RENDER_COMMAND,
     CLI_INSPECT_COMMAND,
+    CLI_CACHE_COMMAND,
     CLI_PULL_COMMAND,
     CLI_BENCH_COMMAND,
     CLI_KERNELS_COMMAND,

@@ -74,6 +74,7 @@ struct device {
     struct cuda_blas *blas;  /* CUDA: a library of products (cuda_blas.h), set and closed like jit; NULL: own kernels serve */
     bool planning;           /* no GPU is behind it (planning.c): its programs are recorded as drafts and never run */
     bool keeps_plans;        /* CUDA: launches recorded from now on keep their plans (program_launch.plan) */
+    uint64_t packed_limit;          /* bytes of all of them together; 0: a tenth of the file system */
     const char *packed_dir;         /* CPU: where packed weights are kept for later starts, the owner's text; NULL: nowhere */
     bool traced; /* device_mark records (CUDA: cuda_trace_start) */
     struct device_profile *profile; /* set by the owner while nothing runs: entries are timed (CUDA: one by one, between events); NULL: off */

@@ -412,7 +412,7 @@ static enum rose_status pack_all(struct loader *l)
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);
     }
-    if (m->packed_key.n) m->store = packed_store_begin(m->device->packed_dir, weights_path(m->weights), strbuf_str(&m->packed_key), m->memory, total);
+    if (m->packed_key.n) m->store = packed_store_begin(m->device->packed_dir, weights_path(m->weights), strbuf_str(&m->packed_key), m->memory, total, m->device->packed_limit);
     return ROSE_OK;
 }
 

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "model/packed.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "model/packed_list.h"
 #include "rose.h"
 
 static const char magic[8] = "RosePck1";
@@ -38,11 +38,12 @@ bool packed_key(const struct weights *w, size_t bytes, struct strbuf *key)
     int part = -1;
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_tensor *t = weights_tensor(w, i);
-        struct stat st;
         if (t->part == part) continue;
         part = t->part;
-        if (stat(t->file, &st) != 0) return false;
-        strbuf_printf(key, "%lld %lld.%09ld %llu %s\n", (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (unsigned long long)st.st_ino, t->file);
+        char *whole = realpath(t->file, NULL); /* of use in another folder too */
+        bool good = whole && packed_key_line(whole, key);
+        free(whole);
+        if (!good) return false;
     }
     return part >= 0 && !key->failed;
 }
@@ -51,9 +52,12 @@ bool packed_key(const struct weights *w, size_t bytes, struct strbuf *key)
 static void names(const char *dir, const char *model_path, struct str key, struct strbuf *folder, struct strbuf *prefix, struct strbuf *file)
 {
     *folder = *prefix = *file = (struct strbuf){0};
+    char *whole = realpath(model_path, NULL); /* the same model whatever the working directory */
+    if (whole) model_path = whole;
     strbuf_printf(folder, "%s/packed", dir);
     strbuf_printf(prefix, "%016llx-", (unsigned long long)hash_bytes(model_path, strlen(model_path), 1));
     strbuf_printf(file, "%s/%s%016llx.bin", folder->p ? folder->p : "", prefix->p ? prefix->p : "", (unsigned long long)hash_bytes(key.p, key.n, 2));
+    free(whole);
 }
 
 static void names_free(struct strbuf *folder, struct strbuf *prefix, struct strbuf *file)
@@ -95,6 +99,26 @@ static bool is_good(int fd, struct str key, size_t bytes)
     bool good = end && read_all(fd, end, n, st.st_size - (off_t)n) && !memcmp(end, key.p, key.n) && !memcmp(end + key.n, tail, TAIL);
     free(end);
     return good;
+}
+
+bool packed_read_key(int fd, struct str *key)
+{
+    struct stat st;
+    uint8_t tail[TAIL], want[TAIL];
+    uint64_t n[2];
+    if (fstat(fd, &st) != 0 || st.st_size < TAIL || !read_all(fd, tail, TAIL, st.st_size - TAIL)) return false;
+    memcpy(n, tail, sizeof n);
+    if (!n[0] || n[0] > MAX_KEY || n[1] > (uint64_t)st.st_size) return false;
+    *key = (struct str){NULL, (size_t)n[0]};
+    tail_put(want, *key, (size_t)n[1]);
+    if (memcmp(tail, want, TAIL) || file_bytes(*key, (size_t)n[1]) != (size_t)st.st_size) return false;
+    char *text = malloc(key->n);
+    if (!text || !read_all(fd, text, key->n, st.st_size - TAIL - (off_t)key->n)) {
+        free(text);
+        return false;
+    }
+    key->p = text;
+    return true;
 }
 
 /* ---- large pages ----
@@ -162,7 +186,10 @@ const void *packed_map(const char *dir, const char *model_path, struct str key, 
     names_free(&folder, &prefix, &file);
     if (fd < 0) return NULL;
     void *map = is_good(fd, key, bytes) ? mmap(NULL, file_bytes(key, bytes), PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
-    if (map != MAP_FAILED) make_large(fd, map, bytes);
+    if (map != MAP_FAILED) {
+        futimens(fd, NULL); /* used now; where the folder may not be written nobody removes anything either */
+        make_large(fd, map, bytes);
+    }
     close(fd);
     return map == MAP_FAILED ? NULL : map;
 }
@@ -180,8 +207,9 @@ struct packed_store {
     pthread_cond_t wake;
     bool end;         /* under lock: the model closes */
     atomic_bool stop; /* give up */
-    char *folder, *prefix, *file, *temp, *key;
+    char *dir, *folder, *file, *temp, *key;
     size_t key_bytes, bytes;
+    uint64_t limit;
     const uint8_t *memory;
 };
 
@@ -207,21 +235,6 @@ static bool write_file(struct packed_store *s, int fd)
            put_all(s, fd, tail, TAIL) && !atomic_load(&s->stop) && fdatasync(fd) == 0;
 }
 
-/* Files of this model's earlier states, and of writers that were killed more than an hour ago. */
-static void sweep(const struct packed_store *s)
-{
-    DIR *d = opendir(s->folder);
-    const char *own = strrchr(s->file, '/') + 1;
-    for (struct dirent *e; d && (e = readdir(d));) {
-        struct stat st;
-        bool temp = strstr(e->d_name, ".bin.") != NULL;
-        if (!temp && (strncmp(e->d_name, s->prefix, strlen(s->prefix)) || !strcmp(e->d_name, own))) continue;
-        if (temp && (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || st.st_mtime + 3600 > time(NULL))) continue;
-        unlinkat(dirfd(d), e->d_name, 0);
-    }
-    if (d) closedir(d);
-}
-
 static void *store_main(void *arg)
 {
     struct packed_store *s = arg;
@@ -239,7 +252,7 @@ static void *store_main(void *arg)
     bool good = write_file(s, fd); /* mode 0600: the model's files may be private */
     close(fd);
     if (!good || rename(s->temp, s->file) != 0) unlink(s->temp);
-    else sweep(s);
+    else packed_list_trim(s->dir, s->limit, strrchr(s->file, '/') + 1);
     return NULL;
 }
 
@@ -257,15 +270,15 @@ static void store_free(struct packed_store *s)
 {
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->wake);
+    free(s->dir);
     free(s->folder);
-    free(s->prefix);
     free(s->file);
     free(s->temp);
     free(s->key);
     free(s);
 }
 
-struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes)
+struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit)
 {
     struct packed_store *s = bytes >= LEAST && key.n ? calloc(1, sizeof *s) : NULL;
     if (!s) return NULL;
@@ -274,15 +287,19 @@ struct packed_store *packed_store_begin(const char *dir, const char *model_path,
     strbuf_printf(&temp, "%s.XXXXXX", file.p ? file.p : "");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
-    s->folder = folder.p, s->prefix = prefix.p, s->file = file.p, s->temp = temp.p;
+    strbuf_free(&prefix);
+    s->dir = strdup(dir);
+    s->folder = folder.p, s->file = file.p, s->temp = temp.p;
     s->key = malloc(key.n);
     if (s->key) memcpy(s->key, key.p, key.n);
     s->key_bytes = key.n;
     s->memory = memory;
     s->bytes = bytes;
     struct rose_error ignored;
-    bool ready = s->folder && s->prefix && s->file && s->temp && s->key && file_make_dirs(s->folder, &ignored) == ROSE_OK && access(s->folder, W_OK) == 0 &&
+    bool ready = s->dir && s->folder && s->file && s->temp && s->key && file_make_dirs(s->folder, &ignored) == ROSE_OK && access(s->folder, W_OK) == 0 &&
                  has_room(s->folder, bytes);
+    s->limit = packed_list_limit(dir, limit);
+    ready = ready && file_bytes(key, bytes) <= s->limit;
     if (ready && pthread_create(&s->thread, NULL, store_main, s) == 0) return s;
     store_free(s);
     return NULL;

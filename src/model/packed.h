@@ -16,16 +16,18 @@
 
 /* The key of a checkpoint whose packed weights have `bytes`; false: a file cannot be looked at. Free with strbuf_free. */
 bool packed_key(const struct weights *weights, size_t bytes, struct strbuf *key);
+/* The key at the end of an open packed file; false: it is none. free key->p. */
+bool packed_read_key(int fd, struct str *key);
 
 /* bytes of packed weights, read-only, as many as the key says; NULL: there are none. */
 const void *packed_map(const char *dir, const char *model_path, struct str key, size_t bytes);
 void packed_unmap(const void *map, struct str key, size_t bytes);
 
-/* Write memory[bytes] beside the work of others: a thread of the lowest priority that begins after half a second, syncs and renames; files
- * of earlier states of the same model go. The memory must stay until packed_store_end. NULL: it is not worth it or not possible (too
- * little room on the disk, a file system in memory, no right to write). */
+/* Write memory[bytes] beside the work of others: a thread of the lowest priority that begins after half a second, syncs and renames, and then keeps
+ * the folder within `limit` bytes (packed_list_trim; 0: a tenth of the file system). The memory must stay until packed_store_end. NULL: it is not
+ * worth it or not possible (more than the limit, too little room on the disk, a file system in memory, no right to write). */
 struct packed_store;
-struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes);
+struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit);
 /* Ends the writing: small weights are written to the end (a short run leaves them too), large ones are given up. NULL is fine. */
 void packed_store_end(struct packed_store *store);
 

@@ -10,9 +10,12 @@ import sys
 import tempfile
 import traceback
 
+import own_cache
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROSE = os.path.abspath(os.environ.get("ROSE", os.path.join(ROOT, "build", "rose")))
 CASES = []
+own_cache.take(ROSE)
 
 
 def case(function):
@@ -94,11 +97,11 @@ def directory():
 
 def model():
     """The demo's real model, fetched when it is not there (scripts/demo)."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = own_cache.USER
     for place in (os.path.join(cache, "rose"), os.path.join(cache, "rose", "models")):
         path = os.path.join(place, "SmolLM2-135M-Instruct.Q4_1.gguf")
         if os.path.exists(path):
             return path
-    demo = subprocess.run([os.path.join(ROOT, "scripts", "demo")], capture_output=True, timeout=600)
+    demo = subprocess.run([os.path.join(ROOT, "scripts", "demo")], env=environment({"XDG_CACHE_HOME": cache}), capture_output=True, timeout=600)
     assert demo.returncode == 0, f"scripts/demo could not bring the model: {demo.stderr.decode()}"
     return os.path.join(cache, "rose", "SmolLM2-135M-Instruct.Q4_1.gguf")

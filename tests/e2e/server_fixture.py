@@ -16,6 +16,8 @@ import threading
 import time
 import traceback
 
+import own_cache
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--rose", default=os.environ.get("ROSE", "build/rose"))
 parser.add_argument("--model", default=os.environ.get("ROSE_MODEL") or os.path.expanduser("~/.cache/rose/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
@@ -23,6 +25,7 @@ parser.add_argument("--long", action="store_true", default=os.environ.get("ROSE_
 parser.add_argument("--shots", help="keep screenshots there")
 parser.add_argument("names", nargs="*")
 options = parser.parse_args()
+own_cache.take(options.rose)
 
 tests = []
 

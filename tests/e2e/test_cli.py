@@ -106,6 +106,32 @@ def packed_weights_are_kept():
 
 
 @case
+def packed_weights_are_listed_and_cleared():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        env = {"XDG_CACHE_HOME": home, "ROSE_PACKED_CACHE": None}
+        nothing = ok("cache", "--json", env=env).json()
+        equal((nothing["files"], nothing["bytes"], nothing["folder"]), ([], 0, os.path.join(home, "rose", "packed")))
+        copies = [os.path.join(home, name) for name in ("one.gguf", "two.gguf", "three.gguf")]
+        for path in copies:
+            shutil.copy(MODEL, path)
+            ok("run", path, "Hi", "-n", "1", "--device", "cpu", "--packed-cache", "250M", env=env)
+        seen = ok("cache", "--json", "--packed-cache", "250M", env=env).json()  # 96 MB each
+        equal(([f["model"] for f in seen["files"]], seen["limit_bytes"]), ([copies[2], copies[1]], 250 << 20))
+        equal({f["state"] for f in seen["files"]}, {"current"})
+        equal(sum(f["bytes"] for f in seen["files"]), seen["bytes"])
+        os.utime(copies[1])
+        text = ok("cache", env=env).text()
+        assert "changed  " + copies[1] in text and "current  " + copies[2] in text, text
+        small = ok("run", copies[1], "Hi", "-n", "1", "--device", "cpu", "--packed-cache", "1M", "--log", "info", env=env)  # nothing is written, nothing goes
+        equal((len(ok("cache", "--json", env=env).json()["files"]), b"earlier start" in small.err), (2, False))
+        cleared = ok("cache", "--clear", "--json", env=env).json()
+        equal((cleared["removed"], cleared["removed_bytes"], cleared["files"], cleared["bytes"]), (2, seen["bytes"], [], 0))
+        equal(os.listdir(os.path.join(home, "rose", "packed")), [])
+        fails("run", MODEL, "Hi", "--packed-cache", "much", says=["--packed-cache", "much"], env=env)
+        fails("cache", "--packed-cache", "0", says="--packed-cache", env=env)
+
+
+@case
 def prompts_from_standard_input():
     said = ok("run", MODEL, "What is gravity?", *RUN).text()
     equal(ok("run", MODEL, *RUN, input=b"What is gravity?").text(), said)
