@@ -33,6 +33,7 @@ struct moe_mlp_form moe_coded_form(const struct moe_mlp_shape *s, const struct d
     double each = (double)s->tokens * s->top_k / s->experts;
     struct moe_mlp_form form = {.kernel = MOE_MLP_GROUP, .tile = each <= 4 ? 8 : each <= 10 ? 16 : each <= 24 ? 32 : CODED_ROWS};
     form.coded = s->deterministic || each <= most_each(s);
+    if (moe_fp8_fits(s, d)) return (struct moe_mlp_form){.kernel = MOE_MLP_WGMMA, .tile = each <= 40 ? 64 : 128, .fp8 = true};
     bool bf16 = !s->up_format || !s->down_format || s->up_format == MOE_MIXED;
     if (form.coded) {
         if (bf16) form.tile = form.tile < BF16_LEAST ? BF16_LEAST : form.tile;

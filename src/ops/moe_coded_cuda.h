@@ -29,4 +29,13 @@ enum rose_status moe_coded_record(struct program *program, const struct op_moe_m
 enum rose_status moe_panel_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *shape, bool down, const struct moe_mlp_places *at,
                                   program_buffer_id x, program_buffer_id y, struct rose_error *err);
 
+/* FP8 with many tokens on Hopper (moe_fp8_cuda.c): activations are quantised, and both products multiply codes. */
+bool moe_fp8_fits(const struct moe_mlp_shape *shape, const struct device_info *device);
+/* shape->tile: 64, 128. */
+enum rose_status moe_fp8_plan(const struct moe_mlp_shape *shape, bool down, const struct device_info *device, struct plan *out, struct rose_error *err);
+void moe_fp8_box(const struct moe_mlp_shape *shape, bool down, int64_t stride, struct layout_tma *out); /* stride: bytes between experts */
+/* rows: bf16 [places, hidden], the experts' results. */
+enum rose_status moe_fp8_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *shape, const struct moe_mlp_places *at, program_buffer_id rows,
+                                struct rose_error *err);
+
 #endif

@@ -640,7 +640,11 @@ enum rose_status moe_mlp_cuda(struct program *program, const struct op_moe_mlp *
     if (!at.counts || !at.offsets || !at.source || !at.position)
         return status_set(err, ROSE_INTERNAL, "moe_mlp: no op_moe_route of this program wrote the experts' ids");
     program_buffer_id rows = program_buffer(program, "moe_rows", places * (size_t)s.hidden * 2);
-    ROSE_TRY(record_product(program, op, &s, false, &at, op->x.buffer, inner, err));
-    ROSE_TRY(record_product(program, op, &s, true, &at, inner, rows, err));
+    if (moe_mlp_cuda_form(&s, &program->device->info).fp8) {
+        ROSE_TRY(moe_fp8_record(program, op, &s, &at, rows, err));
+    } else {
+        ROSE_TRY(record_product(program, op, &s, false, &at, op->x.buffer, inner, err));
+        ROSE_TRY(record_product(program, op, &s, true, &at, inner, rows, err));
+    }
     return record_combine(program, op, &s, &at, rows, err);
 }

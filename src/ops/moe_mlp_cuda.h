@@ -35,6 +35,7 @@ enum moe_mlp_kernel {
 struct moe_mlp_form {
     enum moe_mlp_kernel kernel; /* of bf16 weights */
     int32_t tile;
+    bool fp8;   /* moe_fp8_wgmma multiplies codes of both */
     bool coded; /* moe_coded reads weights of other formats as they are; else panels of them are decoded first */
 };
 struct moe_mlp_form moe_mlp_cuda_form(const struct moe_mlp_shape *shape, const struct device_info *device);

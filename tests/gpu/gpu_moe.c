@@ -2,7 +2,7 @@
  * replay of graphs over several layers with weights of their own. Needs NVRTC there.
  *
  *     gpu_moe [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N]     last line "N passed, N failed"
- *     gpu_moe --coded ...                                      experts in FP8 and in GGUF's block formats instead of bf16
+ *     gpu_moe --coded [--format PART] [--tokens MOST] ...      experts in FP8 and in GGUF's block formats instead of bf16
  *     gpu_moe --driver libsimt_fast.so [--device N] --no-bench        on the stand-in of tests/simt/driver, small shapes only
  */
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "device/cuda.h"
 #include "gpu_program.h"
 #include "moe_coded_data.h"
+#include "ops/moe_coded_cuda.h"
 
 enum { MAX_LAYERS = 4, MAX_LAUNCHES = 64 };
 #define READ_LIMIT 4.58e6    /* bytes a microsecond */
@@ -127,6 +128,9 @@ static void check(const struct shape *s, enum moe_skew skew)
     struct stack k = {0};
     struct moe_mlp_data d = moe_mlp_make(&s->route, s->ffn, skew, (uint64_t)s->route.tokens + 3);
     size_t t = (size_t)s->route.tokens, h = (size_t)s->route.hidden, f = (size_t)s->ffn, e = (size_t)s->route.experts, picks = t * (size_t)s->route.top_k;
+    struct moe_mlp_shape m = {.tokens = s->route.tokens, .experts = s->route.experts, .top_k = s->route.top_k, .hidden = s->route.hidden, .ffn = s->ffn, .deterministic = s->deterministic};
+    if (s->types[0] == DTYPE_F8_E4M3) m.up_format = m.down_format = 1 + MOE_FP8;
+    d.quantised = moe_fp8_fits(&m, &dev_->info);
     stack_weights(&k, 1, e, h, f);
     for (int w = 0; w < 3; w++) {
         if (s->types[w]) {
@@ -155,7 +159,8 @@ static void check(const struct shape *s, enum moe_skew skew)
             copy(ids, k.ids, picks * 4), copy(weights, k.chosen, picks * 4), copy(y, k.y, t * h * 2);
             error = moe_mlp_check(&d, s->act, s->bias, s->bias, ids, weights, y, s->route.hidden, twice == 1 ? 10 : 3);
             int wrong = moe_check_route(&s->route, d.logits, s->route.experts, NULL, ids, weights);
-            good = error.worst <= 1 && error.rms < 0.006 && wrong == 0;
+            /* Rounding to e4m3 is not continuous: an inner value near a border falls to either side, which moves a result by 2^-4 of a term. */
+            good = error.worst <= (d.quantised ? 8 : 1) && error.rms < (d.quantised ? 0.01 : 0.006) && wrong == 0;
             if (!good) printf("%d choices wrong, ", wrong);
         }
         printf("%s %s T=%d of %d, skew %d: worst %.3f of what is allowed, rms %.5f\n", good ? "ok  " : "FAIL", s->name, s->route.tokens, s->max_tokens, (int)skew,
@@ -271,15 +276,17 @@ static struct shape coded_shape(int format, struct shape s)
     return s;
 }
 
+static const char *only_format_ = ""; /* part of a name */
+
 static void coded_checks(bool driver)
 {
     static const int tokens[] = {1, 6, 40, 130, 300, 1200};
     for (int f = 0; f < (int)ROSE_COUNT(formats); f++)
         for (int i = 0; i < (int)ROSE_COUNT(tokens) - (driver ? 2 : 0); i++) {
-            struct shape s = {.ffn = driver ? 256 : 768, .act = OP_ACT_SILU, .max_tokens = i % 2 ? tokens[i] + 9 : 0, .bias = i % 2, .deterministic = i == 2 && f % 2,
-                              .route = {.tokens = tokens[i], .experts = 20, .top_k = 4, .hidden = driver ? 256 : 1024, .normalize = true, .accumulate = i % 2, .alpha = 0.5f}};
+            struct shape s = {.ffn = driver ? 256 : 384, .act = OP_ACT_SILU, .max_tokens = i % 2 ? tokens[i] + 9 : 0, .bias = i % 2, .deterministic = i == 2 && f % 2,
+                              .route = {.tokens = tokens[i], .experts = 20, .top_k = 4, .hidden = driver ? 256 : 512, .normalize = true, .accumulate = i % 2, .alpha = 0.5f}};
             s = coded_shape(f, s);
-            check(&s, (enum moe_skew)((f + i) % 3));
+            if (strstr(s.name, only_format_)) check(&s, (enum moe_skew)((f + i) % 3));
         }
 }
 
@@ -315,11 +322,12 @@ static void coded_benches(int only)
     for (int run = 0; run < 2; run++) {
         if (run == 1) ok(jit_compile_all(jit_, &err_));
         for (int f = 0; f < (int)ROSE_COUNT(formats) - 1; f++) {
+            if (!strstr(formats[f].name, only_format_)) continue;
             struct shape s = coded_shape(f, qwen(1));
             stack_weights(&k, run ? MAX_LAYERS : 1, 128, 8, 8); /* places for others */
             coded_weights(&k, &s);
             for (size_t i = 0; i < ROSE_COUNT(tokens); i++) {
-                if (only && only != tokens[i]) continue;
+                if (only && tokens[i] > only) continue;
                 s = coded_shape(f, qwen(tokens[i]));
                 if (run == 1) bench(&k, &s);
                 else stack_record(&k, &s, true), stack_close(&k);
@@ -353,12 +361,14 @@ int main(int argc, char **argv)
             quick = true;
         else if (!strcmp(argv[i], "--coded"))
             coded = true;
+        else if (!strcmp(argv[i], "--format") && i + 1 < argc)
+            only_format_ = argv[++i];
         else if (!strcmp(argv[i], "--no-check"))
             checks = false;
         else if (!strcmp(argv[i], "--no-bench"))
             benches = false;
         else
-            return printf("gpu_moe [--coded] [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N] [--driver PATH [--device N]]\n"), 2;
+            return printf("gpu_moe [--coded [--format PART]] [--csv FILE] [--no-check] [--quick] [--no-bench] [--tokens N] [--driver PATH [--device N]]\n"), 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (!ok(jit_open(&(struct jit_options){.nvrtc_path = device.driver}, &jit_, &err_)) || !ok(device_open(&device, &dev_, &err_))) return 1;

@@ -51,7 +51,8 @@ static inline struct moe_coded moe_coded_make(enum dtype dtype, enum moe_coded_s
     int64_t block_rows = kind == MOE_CODED_BLOCKS ? 128 : kind == MOE_CODED_CHANNELS ? 1 : n, block_cols = kind == MOE_CODED_BLOCKS ? 128 : k;
     int64_t rows = (n + block_rows - 1) / block_rows, cols = (k + block_cols - 1) / block_cols;
     c.scale = malloc((size_t)(experts * rows * cols) * sizeof(float));
-    for (int64_t i = 0; i < experts * rows * cols; i++) c.scale[i] = size / 10 * (0.75f + 0.5f * fabsf(moe_random_f32(&seed)));
+    for (int64_t i = 0; i < experts * rows * cols; i++) /* four bits: times a code's four bf16 has them all */
+        c.scale[i] = ldexpf((float)(8 + moe_random(&seed) % 8), (int)floorf(log2f(size / 100)));
     c.scales = (struct tensor_scales){.value = c.scale, .rows = rows, .cols = cols, .block_rows = block_rows, .block_cols = block_cols, .name = "experts"};
     return c;
 }

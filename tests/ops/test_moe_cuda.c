@@ -139,4 +139,17 @@ TEST(coded)
     }
 }
 
-TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded))
+/* Quantised activations on Hopper: scales of blocks and channels, waves with and without places, more tiles than blocks. */
+TEST(coded_wgmma)
+{
+    begin(SIMT_DRIVER_SM90);
+    for (int i = 0; i < 3; i++) {
+        struct shape s = shape((int[]){60, 150, 100}[i], i ? 0 : 70);
+        s.route.experts = (int[]){8, 9, 6}[i], s.route.hidden = i ? 256 : 384, s.ffn = i == 1 ? 384 : 128, s.bias = i == 1, s.scales = (enum moe_coded_scales)i;
+        for (int w = 0; w < 3; w++) s.types[w] = DTYPE_F8_E4M3;
+        check(&s, i == 2 ? MOE_ONE : i ? MOE_SKEWED : MOE_EVEN);
+    }
+    end(3);
+}
+
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded), CASE(coded_wgmma))

@@ -215,6 +215,13 @@ TEST(compiles)
                 bool down = a == 2 ? (i + f) % 2 : f % 2;
                 CHECK_OK(moe_coded_plan(&s, down, &d, &plan, &err), err);
                 CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);
+                if (f == MOE_FP8 && a == 2 && i >= 2) {
+                    s.tile = i == 2 ? 64 : 128, s.gate_bias = i == 2;
+                    for (int product = 0; product < 2; product++) {
+                        CHECK_OK(moe_fp8_plan(&s, product, &d, &plan, &err), err);
+                        CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);
+                    }
+                }
                 if (f == MOE_FP8 || i) continue;
                 CHECK_OK(moe_panel_plan(&(struct moe_panel_shape){.format = f, .n = 768, .k = 2048, .experts = 32}, &d, &plan, &err), err);
                 CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);

@@ -4,6 +4,7 @@
 
 #include "kernels/params/gemm_fp8.h"
 #include "kernels/params/matmul_blocks.h"
+#include "kernels/params/moe.h"
 
 /* FORMAT: BLOCKS_* or this: e4m3 codes [COLUMNS, K] and their scales. */
 #define MOE_FP8 BLOCKS_FORMATS
@@ -20,6 +21,16 @@ struct moe_coded_params {
     void *y;               /* bf16 [places, COLUMNS]; places without a token are not written */
     int64_t x_stride;      /* elements, a multiple of 8 */
     int64_t weight_stride; /* bytes between experts, a multiple of 16; scales lie at the same distance */
+};
+
+/* moe_fp8_wgmma: as moe_wgmma, x and weights of e4m3. */
+struct moe_fp8_wgmma_params {
+    struct moe_wgmma_params t;     /* maps of [EXPERTS, N, K] in units of two codes, boxes [1, 64, 64], swizzle 128; x_stride and y in codes */
+    const void *x_scale;           /* f32, of 128 of k: [rows of x][x_scale_stride] */
+    const void *w_scale[2];        /* f32, of the first expert: FP8_BLOCKS [N / 128][K / 128], FP8_CHANNELS [N] */
+    void *y_scale;                 /* GATED: f32, of 128 columns: [places][y_scale_stride] */
+    int64_t x_scale_stride, y_scale_stride; /* elements */
+    int64_t w_scale_stride;        /* bytes between experts */
 };
 
 /* moe_panel: matrices of experts in a block format as bf16, of experts that have tokens. */
