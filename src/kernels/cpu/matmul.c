@@ -124,8 +124,8 @@ static void run_groups(const struct run *r, int part, size_t group, size_t group
     size_t stride = (size_t)a->y_stride;
     const void *scales[TOGETHER][2];
     for (size_t g = 0; g < groups; g++) {
-        scales[g][0] = matmul_scales(r->kernels, &weight, group + g, r->scales[g][0]);
-        scales[g][1] = p->gated ? matmul_scales(r->kernels, &up, group + g, r->scales[g][1]) : NULL;
+        scales[g][0] = matmul_scales(r->kernels, &weight, group + g, to - from, r->scales[g][0]);
+        scales[g][1] = p->gated ? matmul_scales(r->kernels, &up, group + g, to - from, r->scales[g][1]) : NULL;
     }
     for (int32_t row = from; row < to;) {
         int height = matmul_acts_height(&r->acts, to - row);

@@ -58,6 +58,8 @@ enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
  * the memory's bandwidth. Weights of a byte and more an element, whose blocks are soon done with, leave most of that to the processor, which fetches
  * along a stream that is asked for shortly ahead; far prefetches hinder it (docs/facts.md). */
 enum { MATMUL_NEAR = 1024, MATMUL_FAR = 16384, MATMUL_WIDE_NEAR = 256, MATMUL_WIDE_FAR = 1024, MATMUL_WIDE = 512 };
+/* With so many rows a block's arithmetic lasts long enough that the processor's own prefetches come too late: wide weights are asked for farther ahead. */
+enum { MATMUL_TALL = 4, MATMUL_TALL_NEAR = 2048, MATMUL_TALL_FAR = 8192 };
 static inline void matmul_ahead(const void *line)
 {
     __builtin_prefetch((const char *)line + MATMUL_FAR, 0, 2);
@@ -78,8 +80,9 @@ static inline struct matmul_reach matmul_reach_of(bool wide, bool far)
     if (far) return wide ? (struct matmul_reach){MATMUL_AMX_WIDE_NEAR, MATMUL_AMX_WIDE_FAR} : (struct matmul_reach){MATMUL_AMX_NEAR, MATMUL_AMX_FAR};
     return wide ? (struct matmul_reach){MATMUL_WIDE_NEAR, MATMUL_WIDE_FAR} : (struct matmul_reach){MATMUL_NEAR, MATMUL_FAR};
 }
-static inline struct matmul_reach matmul_reach(bool wide)
+static inline struct matmul_reach matmul_reach(bool wide, bool tall)
 {
+    if (wide && tall && !matmul_reaches_far()) return (struct matmul_reach){MATMUL_TALL_NEAR, MATMUL_TALL_FAR};
     return matmul_reach_of(wide, matmul_reaches_far());
 }
 static inline void matmul_ahead_by(const void *line, struct matmul_reach reach)

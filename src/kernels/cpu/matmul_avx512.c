@@ -26,7 +26,7 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
      * link, and the scheduler does not see far enough to find as many in later rows */
     const int rows = height < 4 ? height : 4;
     const int scale_bytes = kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
-    const struct matmul_reach reach = matmul_reach(code_bytes >= MATMUL_WIDE);
+    const struct matmul_reach reach = matmul_reach(code_bytes >= MATMUL_WIDE, height >= MATMUL_TALL);
     _Alignas(64) int32_t starts[2][CPU_ZERO_POINTS][16]; /* of this block and the next: a load does not wait for a store */
     __m512 acc[16];
     UNROLL

@@ -51,8 +51,9 @@ static inline bool matmul_fine(bool deterministic, int32_t rows, int32_t seqs)
     return deterministic || rows <= MATMUL_FINE_ROWS || (rows <= MATMUL_FINE_PROMPT && rows >= (seqs == 1 ? 2 : MATMUL_FINE_PIECE * seqs));
 }
 
-/* Do rows that take one plane take zero points? Not in steps that decode a token a sequence: the table of sums would cost them a tenth. */
-enum { MATMUL_ZERO_ROWS = 32 };
+/* Do rows that take one plane take zero points? Not in steps that mostly decode a token a sequence: the table of sums is a pass of its own over the
+ * weights, which cost 32 rows a quarter of their time. */
+enum { MATMUL_ZERO_ROWS = 256 };
 static inline bool matmul_zero(int32_t rows, int32_t seqs)
 {
     return rows >= MATMUL_ZERO_ROWS || rows >= 2 * seqs;
@@ -127,13 +128,14 @@ static inline size_t matmul_scale_bytes(const struct cpu_weight *w)
     const struct cpu_format *f = w->format->kernel == CPU_K8 ? &cpu_format_k8z : w->format;
     return matmul_is_float(w) ? 0 : (size_t)cpu_weight_blocks(w) * (size_t)cpu_format_scale_floats(f) * sizeof(float);
 }
+/* For a tile of up to so many rows. */
 static inline const void *matmul_scales(const struct matmul_kernels *kernels, const struct cpu_weight *w,
-                                        size_t group, float *memory)
+                                        size_t group, int32_t rows, float *memory)
 {
     if (matmul_is_float(w)) return NULL;
     const uint8_t *data = w->data + group * w->group_bytes;
     /* the stream goes on: what lies as far ahead as the products' own prefetches reach */
-    const struct matmul_reach reach = matmul_reach(w->format->code_bytes >= MATMUL_WIDE);
+    const struct matmul_reach reach = matmul_reach(w->format->code_bytes >= MATMUL_WIDE, rows >= MATMUL_TALL);
     for (size_t i = 0; i < w->codes_at; i += 64) matmul_ahead_by(data + i, reach);
     return kernels->scales(w->format, data, cpu_weight_blocks(w), memory);
 }

@@ -315,8 +315,8 @@ static void gate_up(const struct run *r)
         }
 #endif
         for (size_t g = from; g < to; g++) {
-            const void *gate = matmul_scales(r->kernels, &p->gate[e], g, r->scales[0]),
-                       *up = matmul_scales(r->kernels, &p->up[e], g, r->scales[1]);
+            const void *gate = matmul_scales(r->kernels, &p->gate[e], g, r->begin[e + 1] - r->begin[e], r->scales[0]),
+                       *up = matmul_scales(r->kernels, &p->up[e], g, r->begin[e + 1] - r->begin[e], r->scales[1]);
             for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
                 int height = matmul_acts_height(&r->x, r->begin[e + 1] - place);
                 size_t slot = (size_t)(r->slot[e] + place - r->begin[e]);
@@ -348,7 +348,7 @@ static void down(const struct run *r)
         }
 #endif
         for (size_t g = from; g < to; g++) {
-            const void *scales = matmul_scales(r->kernels, &p->down[e], g, r->scales[0]);
+            const void *scales = matmul_scales(r->kernels, &p->down[e], g, r->begin[e + 1] - r->begin[e], r->scales[0]);
             for (int32_t place = r->begin[e]; place < r->begin[e + 1];) {
                 int height = matmul_acts_height(&r->h, r->begin[e + 1] - place);
                 matmul_products(&r->h, r->kernels, &p->down[e], g, scales,
