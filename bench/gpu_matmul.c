@@ -339,6 +339,7 @@ static const struct pick {
     {{"qwen30 qkv 5120x2048", "qwen30 o 2048x4096"}, {4096, 8192}, 11, 12, true},
     {{"qwen30 router 128x2048"}, {1024, 4096, 8192}, 13, 15, true},
     {{"28672x4096", "qwen06 qkv 4096x1024"}, {1, 16, 64}, 21, 29, false},
+    {{"llama qkv 6144x4096", "4096x4096", "llama gate_up 2x14336x4096", "4096x14336"}, {32, 1}, 21, 30, false},
 };
 enum { PICKS = sizeof picks / sizeof *picks };
 /* Variants in turn, several times: the machine's clock falls and rises by itself, and only the best of each can be compared. */

@@ -184,7 +184,7 @@ static void wgmma(const struct matmul_shape *s, const struct device_info *d, str
 static const struct stream {
     int mg, kb, budget, cluster;
 } streams[] = {{1, 2, 112, 0}, {1, 2, 112, 1}, {1, 2, 112, 2}, {1, 2, 112, 4}, {1, 2, 112, 8},
-               {2, 1, 112, 0}, {2, 1, 112, 1}, {2, 1, 112, 2}, {1, 2, 208, 0}};
+               {2, 1, 112, 0}, {2, 1, 112, 1}, {2, 1, 112, 2}, {1, 2, 208, 0}, {1, 2, 208, 2}};
 _Static_assert(sizeof streams / sizeof *streams == MATMUL_PLAN_STREAMS, "as the header says");
 enum { STREAMS = MATMUL_PLAN_STREAMS, STREAM_FIRST = 21, STREAM_MOST = 128, STREAM_ROWS = 64 };
 
@@ -216,7 +216,7 @@ static int stream_columns(int64_t rows)
 }
 
 /* The variant that should take the least time, in a model of an H200: memory gives 0.91 of its rate, one SM takes 63 bytes a ns (44
- * with 32 columns), sums that meet in memory cost 0.9 us. Clusters cost 1.4 us each time they gather and are not chosen. */
+ * with 32 columns), sums that meet in memory cost 0.9 us. Clusters cost 1.4 us each time they gather. */
 static int choose_stream(const struct matmul_shape *s, const struct device_info *d)
 {
     double best = 1e30, rate = (d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.91e-6; /* bytes a us */
@@ -238,6 +238,11 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
      * eight; 4096x14336: 34.5 and 33.4). */
     enum { WIDE_RING = 8, WIDE_TILES = 64 };
     if (choice == 0 && stream_columns(s->rows) == 32 && matmul_plan_tiles(s, 64 / (1 + s->gated)) >= WIDE_TILES) choice = WIDE_RING;
+    /* Half as many tiles as SMs: pairs share a tile (32 rows, 4096x4096: 13.6 us with runs, 12.3 in pairs; 4096x14336: 33.2, in pairs 32.6, with the wide ring
+     * 31.2; a step of Llama-3.1-8B 1 to 2 %). */
+    enum { PAIR = 2, WIDE_PAIR = 9, WIDE_K = 8192 };
+    const int64_t pairs = matmul_plan_tiles(s, 64 / (1 + s->gated)) * 2;
+    if (stream_columns(s->rows) == 32 && pairs <= d->units && pairs * 4 > d->units * 3) choice = s->k > WIDE_K ? WIDE_PAIR : PAIR;
     return choice;
 }
 

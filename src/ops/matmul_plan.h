@@ -30,7 +30,7 @@ struct matmul_shape {
     int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
 };
 
-enum { MATMUL_PLAN_STREAMS = 9 }; /* in gemv_wgmma's table */
+enum { MATMUL_PLAN_STREAMS = 10 }; /* in gemv_wgmma's table */
 
 struct matmul_plan {
     struct plan plan;
