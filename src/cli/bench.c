@@ -12,7 +12,7 @@
 #include "cli/commands.h"
 
 static struct {
-    int64_t prompt, gen, batch, repeat;
+    int64_t prompt, gen, batch, repeat, prefix;
     const char *texts, *trace;
     struct option_list cases;
     bool json, profile;
@@ -22,6 +22,7 @@ static const struct option options[] = {
     {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "512", 1, 1 << 24, "prompt tokens of each sequence", &o.prompt},
     {"gen", 'g', OPTION_INT, NULL, "G", NULL, "128", 0, 1 << 24, "new tokens of each sequence", &o.gen},
     {"batch", 'b', OPTION_INT, NULL, "B", NULL, "1", 1, 4096, "sequences at once", &o.batch},
+    {"prefix", 0, OPTION_INT, NULL, "P", NULL, "0", 0, 1 << 24, "prompt tokens that are the same in all sequences of a round", &o.prefix},
     {"case", 0, OPTION_LIST, NULL, "P:G:B", NULL, NULL, 0, 0, "prompt, new tokens and sequences instead; may be repeated: one engine measures them all", &o.cases},
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
@@ -52,7 +53,7 @@ struct round {
     double ttft, prefill, rate; /* seconds: first token of the first sequence, all prompts; tokens a second while all sequences decode */
 };
 
-/* Random ids, different in every round and sequence, so that no prefix is shared and nothing is cached. */
+/* Random ids, different in every round and (behind --prefix) in every sequence, so that nothing else is shared or cached. */
 static void random_prompt(int32_t *ids, int64_t n, int32_t vocabulary, uint64_t *state)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -72,7 +73,8 @@ static enum rose_status submit_all(struct rose_engine *e, int32_t *ids, int32_t 
     r.sampling.ignore_eos = true;
     for (int64_t b = 0; b < o.batch; b++) {
         uint64_t id;
-        random_prompt(ids, o.prompt, vocabulary, state);
+        int64_t same = b ? ROSE_MIN(o.prefix, o.prompt) : 0;
+        random_prompt(ids + same, o.prompt - same, vocabulary, state);
         ROSE_TRY(rose_submit(e, &r, &id, err));
     }
     return ROSE_OK;

@@ -22,6 +22,9 @@ void batch_layout_make(const struct batch_sizes *s, struct batch_layout *l)
     l->seq_length = take(&at, seqs * 4);
     l->sample_rows = take(&at, samples * 4);
     for (int32_t g = 0; g < s->groups; g++) l->page_table[g] = take(&at, seqs * (size_t)s->table_stride * 4);
+    l->cascade_groups = take(&at, (CASCADE_GROUPS + 1) * sizeof(struct cascade_group));
+    l->cascade_members = take(&at, seqs * 4);
+    l->cascade_seqs = take(&at, seqs * sizeof(struct cascade_seq));
     l->edits = take(&at, (size_t)s->edits * sizeof(struct sample_edit)); /* last: only what is used needs to travel */
     l->bytes = at;
 }
@@ -44,6 +47,9 @@ void batch_view(const struct batch_layout *l, void *block, struct batch *b)
     b->seq_rows = (int32_t *)(p + l->seq_rows);
     b->seq_length = (int32_t *)(p + l->seq_length);
     b->sample_rows = (int32_t *)(p + l->sample_rows);
+    b->cascade_groups = (struct cascade_group *)(p + l->cascade_groups);
+    b->cascade_members = (int32_t *)(p + l->cascade_members);
+    b->cascade_seqs = (struct cascade_seq *)(p + l->cascade_seqs);
 }
 
 void batch_step(const struct batch_layout *l, struct program *program, void *block, struct op_step *step)

@@ -15,7 +15,7 @@ struct batch_sizes {
 struct batch_layout {
     struct batch_sizes sizes;
     size_t row_history, kv_slot[OP_MAX_GROUPS], sample_row, edits, inv_freq, tokens, positions, row_seq, seq_rows, seq_length, sample_rows,
-        page_table[OP_MAX_GROUPS], bytes;
+        page_table[OP_MAX_GROUPS], cascade_groups, cascade_members, cascade_seqs, bytes;
 };
 void batch_layout_make(const struct batch_sizes *sizes, struct batch_layout *out);
 
@@ -25,6 +25,9 @@ struct batch {
     struct sample_row *sample_row;
     struct sample_edit *edits;
     float *inv_freq; /* [seqs, rope_half] */
+    struct cascade_group *cascade_groups; /* [CASCADE_GROUPS + 1]; cascade.h */
+    struct cascade_seq *cascade_seqs;     /* [seqs] */
+    int32_t *cascade_members;             /* [seqs] */
     int32_t *tokens, *positions, *row_seq, *seq_rows, *seq_length, *sample_rows, *page_table[OP_MAX_GROUPS];
     int32_t edits_count;
 };

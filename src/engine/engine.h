@@ -34,6 +34,7 @@ struct engine_options {
     double stretch;       /* rose_engine_options.step_stretch */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
+    size_t share_bytes; /* CUDA: keys and values of a layer that reading common pages once must spare (cascade.h); 0: 16 MB */
     bool tune; /* CUDA: measure before the first request (programs_tune.c) */
 };
 
@@ -53,6 +54,7 @@ struct step {
     struct fetch_segment *segments; /* CUDA: in staging, and how far it is filled (staging.c) */
     size_t segments_count;
     int32_t admitted, spare, pages;
+    bool shares;                /* its sequences' common pages are read once (cascade.h) */
     struct sample_output *results; /* host memory */
     struct device_event done;
     double begun_s;
@@ -92,6 +94,7 @@ struct engine {
     bool fetches; /* CUDA: a kernel fetches inputs, results are written to host memory */
     struct step steps[ENGINE_MAX_DEPTH];
     uint64_t submitted, collected; /* steps */
+    uint64_t shared; /* of those submitted: steps that read common pages once */
     /* sequences; owned by the engine thread */
     struct sequence **slots; /* [max_sequences] */
     int32_t running;

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "engine/cascade.h"
 #include "engine/engine.h"
 #include "ops/fetch.h"
 #include "ops/plan.h"
@@ -12,28 +13,31 @@ static bool on_cuda(const struct engine *e) { return e->device->info.kind == DEV
 
 /* --- buckets ---------------------------------------------------------------------------------------------------------------- */
 
-static void add_bucket(struct programs *p, int32_t rows, bool decode)
+static void add_bucket(struct programs *p, int32_t rows, bool decode, bool shared)
 {
     if (p->count == PROGRAMS_MAX) return;
-    p->bucket[p->count++] = (struct programs_bucket){.rows = rows, .decode = decode};
+    p->bucket[p->count++] = (struct programs_bucket){.rows = rows, .decode = decode, .shared = shared};
     if (decode) p->decodes = p->count;
+    if (shared) p->shareds++;
 }
 
 static void list_buckets(struct engine *e)
 {
     struct programs *p = &e->programs;
     int32_t most = e->options.max_sequences, step = e->options.step_tokens;
-    p->count = p->decodes = 0;
+    p->count = p->decodes = p->shareds = 0;
     if (!on_cuda(e)) {
-        add_bucket(p, step, false);
+        add_bucket(p, step, false, false);
         p->samples = 1;
         p->sample_rows[0] = e->sched.max_samples;
         return;
     }
-    for (int32_t n = 1; n < most; n += n < 16 ? 1 : n < 64 ? 8 : n < 256 ? 32 : n < 512 ? 64 : 256) add_bucket(p, n, true);
-    add_bucket(p, most, true);
-    for (int32_t n = 64; n < step; n *= 2) add_bucket(p, n, false);
-    add_bucket(p, step, false);
+    for (int32_t n = 1; n < most; n += n < 16 ? 1 : n < 64 ? 8 : n < 256 ? 32 : n < 512 ? 64 : 256) add_bucket(p, n, true, false);
+    add_bucket(p, most, true, false);
+    for (int32_t n = CASCADE_LEAST; n < most && cascade_fits(e); n *= 2) add_bucket(p, n, true, true);
+    if (most >= CASCADE_LEAST && cascade_fits(e)) add_bucket(p, most, true, true);
+    for (int32_t n = 64; n < step; n *= 2) add_bucket(p, n, false, false);
+    add_bucket(p, step, false, false);
     p->samples = 0;
     for (int32_t n = 1; n < e->sched.max_samples && p->samples < PROGRAMS_SAMPLES - 1; n *= 16) p->sample_rows[p->samples++] = n;
     p->sample_rows[p->samples++] = e->sched.max_samples;
@@ -41,10 +45,17 @@ static void list_buckets(struct engine *e)
 
 const struct programs_bucket *programs_pick(const struct programs *p, int32_t rows, bool decode)
 {
-    int begin = decode ? 0 : p->decodes, end = decode ? p->decodes : p->count;
+    int begin = decode ? 0 : p->decodes, end = decode ? p->decodes - p->shareds : p->count;
     for (int i = begin; i < end; i++)
         if (p->bucket[i].rows >= rows) return &p->bucket[i];
     return decode ? programs_pick(p, rows, false) : NULL;
+}
+
+const struct programs_bucket *programs_pick_shared(const struct programs *p, int32_t rows)
+{
+    for (int i = p->decodes - p->shareds; i < p->decodes; i++)
+        if (p->bucket[i].rows >= rows) return &p->bucket[i];
+    return NULL;
 }
 
 struct program *programs_sample(const struct programs *p, int place, int32_t samples)
@@ -62,6 +73,7 @@ static enum rose_status record_forward(struct engine *e, const struct programs_b
     struct forward f = {.cache = e->cache, .deterministic = e->options.deterministic};
     batch_view(&e->layout, e->inputs, &b);
     batch_step(&e->layout, program, e->inputs, &f.step);
+    if (bucket->shared) cascade_step(e, program, &b, &f.step);
     if (on_cuda(e)) {
         int32_t n = bucket->rows;
         f.step.max_rows = n;

@@ -2,6 +2,7 @@
  *
  *     decode   exactly one row a sequence: 1, 2, … 16, then in steps of 8, 32, …; steps are padded to their bucket with rows that do
  *              nothing, and the whole program is one graph, captured before the engine is ready
+ *     shared   the same for steps whose sequences begin with the same pages (engine/cascade.h): attention reads those once. Few buckets
  *     mixed    prompts in chunks beside decode rows, any lengths up to the bucket: launches with dependent launch, never padded
  *
  * All of them share one block of intermediate memory: the device runs one at a time. */
@@ -16,13 +17,13 @@ enum { ENGINE_MAX_DEPTH = 2, PROGRAMS_MAX = 96, PROGRAMS_SAMPLES = 4 };
 
 struct programs_bucket {
     int32_t rows;
-    bool decode;
+    bool decode, shared;
     struct program *program;
 };
 
 struct programs {
-    struct programs_bucket bucket[PROGRAMS_MAX]; /* decode buckets ascending, then mixed ones ascending */
-    int count, decodes;
+    struct programs_bucket bucket[PROGRAMS_MAX]; /* decode buckets ascending, shared ones ascending, then mixed ones ascending */
+    int count, decodes, shareds;                 /* decodes: all that are graphs, the shared ones of them */
     struct program *fetch[ENGINE_MAX_DEPTH]; /* CUDA: a step's inputs, by its place in the pipeline */
     struct program *sample[ENGINE_MAX_DEPTH][PROGRAMS_SAMPLES]; /* by place (the results' address) and number of rows */
     int32_t sample_rows[PROGRAMS_SAMPLES];
@@ -41,8 +42,9 @@ enum rose_status programs_open(struct engine *e, struct rose_error *err);
 /* programs_tune.c: which launches of the decode programs are dependent ones, by measuring; before their graphs are made. */
 enum rose_status programs_tune(struct engine *e, struct rose_error *err);
 void programs_close(struct engine *e);
-/* The forward for a step of so many rows; decode: one row a sequence. */
+/* The forward for a step of so many rows; decode: one row a sequence. programs_pick_shared: NULL where none is so large. */
 const struct programs_bucket *programs_pick(const struct programs *p, int32_t rows, bool decode);
+const struct programs_bucket *programs_pick_shared(const struct programs *p, int32_t rows);
 struct program *programs_sample(const struct programs *p, int place, int32_t samples);
 /* Bytes of all intermediates. */
 size_t programs_bytes(const struct programs *p);

@@ -126,7 +126,7 @@ enum rose_status programs_tune(struct engine *e, struct rose_error *err)
     double began = engine_now();
     for (int i = 0; i < TRIED && s == ROSE_OK; i++) {
         int at = 0;
-        while (at < p->decodes - 1 && p->bucket[at].rows < wanted[i]) at++;
+        while (at < p->decodes - p->shareds - 1 && p->bucket[at].rows < wanted[i]) at++;
         if (n && choices[n - 1].rows == p->bucket[at].rows) continue;
         choices[n].rows = p->bucket[at].rows;
         s = choose(e, &choices[n++], p->bucket[at].program, err);

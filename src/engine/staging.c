@@ -102,6 +102,11 @@ void staging_end(struct engine *e, struct step *step, struct batch *b, const str
     piece(step, d.sample_rows, at(step, b->sample_rows), samples);
     piece(step, d.sample_row, at(step, b->sample_row), (size_t)step->extents.n[EXTENT_SAMPLES] * sizeof *b->sample_row / 4);
     piece(step, d.edits, at(step, b->edits), (size_t)b->edits_count * sizeof *b->edits / 4);
+    if (step->shares) {
+        piece(step, d.cascade_groups, at(step, b->cascade_groups), (CASCADE_GROUPS + 1) * sizeof *b->cascade_groups / 4);
+        piece(step, d.cascade_members, at(step, b->cascade_members), (size_t)step->extents.n[EXTENT_SEQS]);
+        piece(step, d.cascade_seqs, at(step, b->cascade_seqs), seqs * sizeof *b->cascade_seqs / 4);
+    }
     piece(step, d.inv_freq, at(step, b->inv_freq), (size_t)step->extents.n[EXTENT_SEQS] * (size_t)e->layout.sizes.rope_half);
     memset(step->segments + step->segments_count, 0, FETCH_WARPS * sizeof *step->segments);
 }

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/cascade.h"
 #include "engine/engine.h"
 
 #define TOGETHER_S 0.05 /* requests of one burst */
@@ -173,7 +174,10 @@ static void fill(struct engine *e, struct step *step, struct batch *b, struct se
 static struct program *forward_of(struct engine *e, struct step *step, struct batch *b, struct extents *run)
 {
     int32_t rows = step->extents.n[EXTENT_ROWS];
-    const struct programs_bucket *bucket = programs_pick(&e->programs, rows, e->fetches && rows == step->extents.n[EXTENT_SEQS]);
+    const bool decode = e->fetches && rows == step->extents.n[EXTENT_SEQS];
+    const struct programs_bucket *bucket = decode ? programs_pick_shared(&e->programs, rows) : NULL;
+    step->shares = bucket && cascade_make(e, step, b, bucket->rows);
+    if (!step->shares) bucket = programs_pick(&e->programs, rows, decode);
     *run = step->extents;
     if (!bucket) return NULL;
     if (bucket->decode) {
@@ -306,6 +310,7 @@ bool step_submit(struct engine *e)
         return false;
     }
     e->submitted++;
+    e->shared += step->shares;
     for (int32_t i = 0; i < step->entries_count; i++) {
         paging_publish(e, step->entries[i].sequence);
         paging_pass_windows(e, step->entries[i].sequence);

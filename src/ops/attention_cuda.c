@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "kernels/params/cascade.h"
 #include "kernels/params/kv_layout.h"
 #include "ops/value.h"
 
@@ -52,6 +53,26 @@ static void common(struct plan *p, const struct attention_shape *s)
 
 _Static_assert(ATTENTION_RELATIVE_STRIDE(7) == OP_RELATIVE_STRIDE(7), "one layout");
 
+/* A block has 99 KB of shared memory. */
+static bool small_shared(const struct device_info *d) { return plan_arch(d) == 890 || plan_arch(d) == 1200; }
+
+/* Blocks of tiles of rows that an SM holds at once, for which parts of shared files are made. */
+enum { CASCADE_WAVES = 2 };
+
+bool attention_cuda_cascades(const struct attention_shape *s)
+{
+    return !s->own && s->one_row && !s->deterministic && !s->window && s->seqs > 1;
+}
+/* As many rows as the tiles of two blocks an SM have, and a part more for each sequence. */
+int64_t attention_cuda_cascade_entries(const struct op_heads *heads, const struct device_info *d, int64_t seqs)
+{
+    return seqs + (int64_t)CASCADE_WAVES * d->units * CASCADE_ROWS / heads->heads;
+}
+size_t attention_cuda_cascade_bytes(const struct op_heads *heads, const struct device_info *d, int64_t seqs)
+{
+    return (size_t)attention_cuda_cascade_entries(heads, d, seqs) * (size_t)heads->heads * ((size_t)heads->head_dim + 2) * sizeof(float);
+}
+
 enum rose_status attention_cuda_plan(const struct attention_shape *s, const struct device_info *d,
                                      struct plan *out, struct rose_error *err)
 {
@@ -59,23 +80,27 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
     ROSE_TRY(check(s, err));
     int32_t group = s->heads.heads / s->heads.kv_heads, dim = s->heads.head_dim, row = (dim + 15) / 16 * 32 + 16;
     int64_t seqs = s->seqs > 0 ? s->seqs : 1;
-    int m = s->tile                          ? s->tile
+    int m = s->cascade                       ? CASCADE_ROWS
+            : s->tile                        ? s->tile
             : s->rows <= seqs && group <= 16 ? 16
                                              : 64,
         n = dim > 192   ? 16
             : dim > 128 ? 32
                         : 64;
+    if (s->cascade && n > 32 && row * (m + 4 * n) > 99 << 10 && small_shared(d)) n /= 2;
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
     plan_int(out, "CE", dim % 8 == 0 ? 8 : dim % 4 == 0 ? 4 : 2);
     plan_int(out, "FROM_ROWS", s->from_rows);
+    plan_int(out, "CASCADE", s->cascade);
     out->block = (uint32_t)m * 2;
     out->shared_bytes = (uint32_t)(row * (m + 4 * n));
     /* A tile for every m packed rows and one begun by every sequence; blocks take what is beyond in turns. */
     int64_t tiles = s->rows * group / m + seqs;
     out->times = s->heads.kv_heads;
     out->per = (int32_t)(s->rows > tiles ? s->rows / tiles : 1);
+    if (s->cascade) out->rows = out->per = 1, out->times = CASCADE_WAVES * d->units; /* a grid that goes through what there is */
     double rows = (double)s->rows;
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);
     out->ops = 4.0 * rows * s->heads.heads * dim; /* a token in sight; the lengths are the step's */
@@ -146,10 +171,10 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
         return status_set(err, ROSE_LIMIT, "attention: %d sequences in a step; at most %d", s->max_seqs,
                           SPLIT_MOST_SEQS);
     int64_t stage = 2 * tile * (dim * elem + 16) + 16 * (dim * 2 + 16),
-            lists = 12 * ((int64_t)s->max_seqs + 1);
+            lists = (s->cascade ? 16 : 12) * ((int64_t)s->max_seqs + 1);
     /* One block an SM, which keeps all of its shared memory in flight. */
     int64_t room = (plan_arch(d) == 800                           ? 163
-                    : plan_arch(d) == 890 || plan_arch(d) == 1200 ? 99
+                    : small_shared(d)                             ? 99
                                                                   : 227) *
                    1024;
     int stages = s->stages ? s->stages : (int)((room - 2048 - lists) / stage);
@@ -173,6 +198,7 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *s, cons
     common(out, s);
     plan_int(out, "TILE", tile);
     plan_int(out, "WARPS", warps);
+    plan_int(out, "CASCADE", s->cascade);
     plan_int(out, "LOADERS", loaders);
     plan_int(out, "ROWS", rows_most);
     plan_int(out, "STAGES", stages);
@@ -236,10 +262,22 @@ static enum rose_status check_op(const struct op_cache *cache, const struct op_a
     return ROSE_OK;
 }
 
-/* One launch of a plan; split: of attention_split. */
+/* What the launches of a step that shares files share beside the step's arrays. */
+static void use_cascade(const struct op_step *step, program_buffer_id left, bool split, struct program_launch *l)
+{
+    program_use(l, left, split ? PROGRAM_READ : PROGRAM_WRITE, offsetof(struct attention_tile_params, cascade));
+    if (split) {
+        program_use(l, step->cascade_seqs, PROGRAM_READ, offsetof(struct attention_tile_params, cascade_seqs));
+        return;
+    }
+    program_use(l, step->cascade_groups, PROGRAM_READ, offsetof(struct attention_tile_params, groups));
+    program_use(l, step->cascade_members, PROGRAM_READ, offsetof(struct attention_tile_params, members));
+}
+
+/* One launch of a plan; split: of attention_split; left: what a shared file's launch leaves to it, 0: none. */
 static enum rose_status record(struct program *program, const struct op_step *step,
                                const struct op_cache *cache, const struct op_attention *op,
-                               const struct plan *plan, bool split, struct rose_error *err)
+                               const struct plan *plan, bool split, program_buffer_id left, struct rose_error *err)
 {
     const struct op_heads *h = &op->heads;
     const bool wgmma = !strcmp(plan->kernel, "attention_wgmma");
@@ -253,6 +291,7 @@ static enum rose_status record(struct program *program, const struct op_step *st
     struct attention_tile_params *p = &with.a;
     const struct op_qk *qk = plan_get(plan, "QK") ? op->qk : NULL;
     if (qk) p->q_norm = qk->q_norm, p->k_norm = qk->k_norm, p->inv_freq = qk->inv_freq, p->k_stride = qk->k.stride, p->v_stride = qk->v.stride;
+    if (left) p->cascade_entries = attention_cuda_cascade_entries(h, &program->device->info, step->max_seqs);
     struct layout_tma box;
     const size_t at = wgmma ? offsetof(struct attention_wgmma_params, a) : 0;
     struct program_launch l = {.name = "attention",
@@ -279,7 +318,8 @@ static enum rose_status record(struct program *program, const struct op_step *st
     l.cost.bytes_per[EXTENT_ROWS] = 2.0 * width * (h->heads + h->kv_heads);
     l.cost.ops_per[EXTENT_ROWS] = 2.0 * width * h->heads;
     value_use(&l, &op->q, PROGRAM_READ, at + offsetof(struct attention_tile_params, q));
-    value_use(&l, &op->y, PROGRAM_WRITE, at + offsetof(struct attention_tile_params, y));
+    if (left) use_cascade(step, left, split, &l);
+    if (!left || split) value_use(&l, &op->y, PROGRAM_WRITE, at + offsetof(struct attention_tile_params, y));
     program_use(&l, step->seq_rows, PROGRAM_READ, at + offsetof(struct attention_tile_params, seq_rows));
     if (op->bidirectional || qk) {
         value_use(&l, qk ? &qk->k : &op->k, PROGRAM_READ, at + offsetof(struct attention_tile_params, k));
@@ -329,26 +369,35 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
     /* One row a sequence, or rows whose result must not depend on the rest of the step. */
     s.one_row = s.rows <= s.seqs; /* the program of a decoding step: one row a sequence, always */
     bool fits = !s.own && attention_cuda_split_plan(&s, d, &plan, err) == ROSE_OK;
-    if (op->qk && fits && attention_cuda_split_qk(&s, d, op->qk)) {
+    const bool cascade = fits && step->cascade_groups && attention_cuda_cascades(&s);
+    if (op->qk && fits && !cascade && attention_cuda_split_qk(&s, d, op->qk)) {
         s.qk = true, s.qk_rope = op->qk->rope != OP_ROPE_NONE, s.qk_norm = op->qk->q_norm ? 4 : 0;
         s.qk_eps = op->qk->norm_eps, s.qk_offset = op->qk->norm_offset, s.rope_scale = op->qk->rope_scale;
         ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
-        return record(program, step, cache, op, &plan, true, err);
+        return record(program, step, cache, op, &plan, true, 0, err);
     }
     if (op->qk) ROSE_TRY(op_qk(program, step, cache, op->qk, err));
+    if (cascade) { /* what sequences share for all of them, then the rest of each */
+        program_buffer_id left = program_buffer(program, "attention cascade", attention_cuda_cascade_bytes(&s.heads, d, step->max_seqs));
+        s.cascade = true;
+        ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));
+        ROSE_TRY(record(program, step, cache, op, &plan, false, left, err));
+        ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
+        return record(program, step, cache, op, &plan, true, left, err);
+    }
     if (s.deterministic && !s.own && !fits) return attention_cuda_split_plan(&s, d, &plan, err);
     if (fits && (s.rows <= s.seqs || s.deterministic))
-        return record(program, step, cache, op, &plan, true, err);
+        return record(program, step, cache, op, &plan, true, 0, err);
     if (fits && s.seqs > 1) { /* decoding sequences and chunks in one step: each to its own kernel */
         int32_t few = 16 / (s.heads.heads / s.heads.kv_heads);
         s.to_rows = few < 1 ? 1 : few > 8 ? 8 : few;
         s.from_rows = s.to_rows + 1, s.one_row = s.to_rows == 1;
         ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
-        ROSE_TRY(record(program, step, cache, op, &plan, true, err));
+        ROSE_TRY(record(program, step, cache, op, &plan, true, 0, err));
     }
     if (attention_cuda_wgmma_takes(&s, d))
         ROSE_TRY(attention_cuda_wgmma_plan(&s, d, &plan, err));
     else
         ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));
-    return record(program, step, cache, op, &plan, false, err);
+    return record(program, step, cache, op, &plan, false, 0, err);
 }

@@ -23,6 +23,7 @@ struct attention_shape {
     int32_t max_seqs;           /* split: sequences that will ever run */
     int64_t max_tokens;         /* split: the longest file there can be, 0: unknown */
     bool one_row;               /* split: no sequence ever has more than one row */
+    bool cascade;               /* split, tile: what sequences share is read by tile, their own by split (kernels/params/cascade.h) */
     /* split: norm, rotation and page write of one_row's rows happen inside; norm: bytes of a weight, 0: none. attention_cuda_split_qk
      * says where that is possible and expected to be faster. */
     bool qk, qk_rope;
@@ -53,6 +54,10 @@ enum rose_status attention_cuda_split_plan(const struct attention_shape *shape,
                                            struct rose_error *err);
 bool attention_cuda_split_qk(const struct attention_shape *shape, const struct device_info *device, const struct op_qk *op);
 size_t attention_cuda_partial_bytes(const struct plan *split);
+/* Can a decoding step share the reading of common pages? Places of parts that `seqs` sequences may use; what they take. */
+bool attention_cuda_cascades(const struct attention_shape *shape);
+int64_t attention_cuda_cascade_entries(const struct op_heads *heads, const struct device_info *device, int64_t seqs);
+size_t attention_cuda_cascade_bytes(const struct op_heads *heads, const struct device_info *device, int64_t seqs);
 
 /* op_attention on CUDA, its arguments checked. */
 enum rose_status attention_cuda(struct program *program, const struct op_step *step,

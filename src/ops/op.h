@@ -9,6 +9,7 @@
 #define ROSE_OPS_OP_H
 
 #include "device/program.h"
+#include "kernels/params/cascade.h"
 #include "tensor/tensor.h"
 
 /* Activations: [rows, cols] inside a program buffer, row r at column offset + r * stride. */
@@ -42,6 +43,8 @@ struct op_step {
     program_buffer_id page_table[OP_MAX_GROUPS]; /* i32 [S, table_stride]: page of block b; -1: freed (behind the window) */
     program_buffer_id kv_slot[OP_MAX_GROUPS];    /* i64 [T]: page * page_tokens + offset in the page; -1: do not write */
     int32_t table_stride;
+    /* CUDA, decoding steps whose sequences share files: kernels/params/cascade.h; 0: each reads its own. */
+    program_buffer_id cascade_groups, cascade_members, cascade_seqs;
     /* Per-sequence rotary frequencies, only for models whose frequencies depend on the length (dynamic NTK, longrope). */
     program_buffer_id seq_inv_freq; /* f32 [S, rot / 2]; 0: the model's own table serves all */
     int32_t max_rows, max_seqs, max_samples; /* what the buffers hold */

@@ -9,6 +9,7 @@ static void open_device(int threads);
 #include "test_engine.c"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +61,44 @@ TEST(the_same_with_few_pages)
     same(got, want, "few pages");
     CHECK(preemptions > 0);
     make_jobs();
+}
+
+/* Requests with two long beginnings among them, whose common pages are read once or by each: log-probabilities differ by rounding, and tokens only
+ * where two of them are as likely. */
+TEST(common_pages_are_read_once)
+{
+    enum { COMMON = 100, TOKENS = 14 };
+    static struct answer want[REQUESTS + 1], got[REQUESTS + 1];
+    static struct job job[REQUESTS];
+    struct engine_options o = {.context = 190, .max_sequences = REQUESTS, .step_tokens = 128, .depth = 2, .kv = ENGINE_KV, .share_bytes = SIZE_MAX};
+    int compared = 0;
+    state = 5;
+    for (int j = 0; j < REQUESTS; j++) {
+        job[j].prompt_count = COMMON + 1 + j;
+        for (int i = 0; i < job[j].prompt_count; i++)
+            job[j].prompt[i] = i < COMMON && j >= 2 ? job[j - 2].prompt[i] : 3 + (int32_t)rnd(VOCABULARY - 3);
+        job[j].request = (struct rose_request){.max_tokens = TOKENS, .logprobs = 1, .prompt_logprobs = -1, .choices = 1, .user = (uint64_t)j,
+                                               .sampling = {.top_p = 1, .repetition_penalty = 1, .ignore_eos = true}};
+    }
+    for (int run = 0; run < 2; run++) {
+        struct answer *a = run ? got : want;
+        struct engine *e = start(o);
+        uint64_t id;
+        for (int j = 0; j < REQUESTS; j++) CHECK_OK(engine_submit(e, &job[j].request, job[j].prompt, (size_t)job[j].prompt_count, &id, &err), err);
+        wait_for(e, a, REQUESTS);
+        check_pages(e);
+        CHECK(run ? e->shared > 0 : e->shared == 0);
+        engine_close(e);
+        o.share_bytes = 1;
+    }
+    for (int j = 0; j < REQUESTS; j++) {
+        CHECK_INT(got[j].count, TOKENS);
+        for (int i = 0; i < TOKENS; i++, compared++) {
+            CHECK(fabsf(got[j].logprobs[i] - want[j].logprobs[i]) < 0.05f);
+            if (got[j].tokens[i] != want[j].tokens[i]) break;
+        }
+    }
+    CHECK(compared > REQUESTS * TOKENS / 2);
 }
 
 #ifndef ENGINE_GPU
@@ -162,7 +201,7 @@ TEST(a_lost_device)
 
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), 
+    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(common_pages_are_read_once),
 #ifndef ENGINE_GPU
                                              CASE(what_the_loop_asks_of_the_driver),
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/params/attention_tile.h"
+#include "kernels/params/cascade.h"
 #include "kernels/params/kv_layout.h"
 #include "op_cases_internal.h"
 #include "ops/attention_cuda.h"
@@ -15,7 +16,8 @@ struct attention_case {
     const char *name;
     struct attention_shape s;
     int seqs[MOST_SEQS]
-            [2]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row */
+            [3]; /* rows, and tokens before them; {0, 0} ends; rows -1: an inert sequence of one row; with cascade its group,
+                  * which shares all whole pages that its shortest sequence has behind it, 0: none */
 };
 #define HEADS(q, kv, d) .heads = {q, kv, d, d}
 #define SPLIT .max_seqs = 48 /* marks the cases of attention_split */
@@ -134,6 +136,24 @@ static const struct attention_case cases[] = {
      {{1, 130}, {1, 1}, {1, 64}}},
     {"attention decode 2/1 of 192, qk inside", AT(SPLIT, HEADS(2, 1, 192), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
     {"attention decode 6/3 of 96, qk inside without rotation", AT(SPLIT, HEADS(6, 3, 96), QK(true, false), .blocks = 4), {{1, 120}, {1, 30}}},
+#define CASCADE .cascade = true, .one_row = true, SPLIT
+#define TILES .tile = 2 /* the case's plan is that of the shared part; both parts run in both */
+    {"attention cascade 8/2 of 64, own part", AT(CASCADE, HEADS(8, 2, 64), .blocks = 3, .least = 1),
+     {{1, 300, 1}, {1, 130, 2}, {-1, 0}, {1, 96, 1}, {1, 200, 1}, {1, 500, 2}, {1, 97}, {1, 260, 1}}},
+    {"attention cascade 8/2 of 64, shared part", AT(CASCADE, TILES, HEADS(8, 2, 64), .blocks = 3, .least = 1),
+     {{1, 300, 1}, {1, 130, 2}, {-1, 0}, {1, 96, 1}, {1, 200, 1}, {1, 500, 2}, {1, 97}, {1, 260, 1}}},
+    {"attention cascade 4/1 of 128, cap, sinks, alibi, own part", AT(CASCADE, HEADS(4, 1, 128), .blocks = 4, .softcap = 3, .sinks = true, .alibi = true),
+     {{1, 200, 1}, {1, 167, 1}, {1, 160, 1}, {1, 0}}},
+    {"attention cascade 4/1 of 128, cap, sinks, alibi, shared part", AT(CASCADE, TILES, HEADS(4, 1, 128), .blocks = 4, .softcap = 3, .sinks = true, .alibi = true),
+     {{1, 200, 1}, {1, 167, 1}, {1, 160, 1}, {1, 0}}},
+    {"attention cascade 20/1 of 64, more rows than a tile, own part", AT(CASCADE, HEADS(20, 1, 64), .blocks = 3),
+     {{1, 70, 1}, {1, 75, 1}, {1, 64, 1}, {1, 90, 1}, {1, 65, 1}, {1, 66, 1}, {1, 67, 1}, {1, 68, 1}, {1, 150}}},
+    {"attention cascade 20/1 of 64, more rows than a tile, shared part", AT(CASCADE, TILES, HEADS(20, 1, 64), .blocks = 3),
+     {{1, 70, 1}, {1, 75, 1}, {1, 64, 1}, {1, 90, 1}, {1, 65, 1}, {1, 66, 1}, {1, 67, 1}, {1, 68, 1}, {1, 150}}},
+    {"attention cascade 4/2 of 128, e4m3 pages, own part", AT(CASCADE, E4M3, HEADS(4, 2, 128), .blocks = 2), {{1, 260, 1}, {1, 133, 1}, {1, 300, 1}}},
+    {"attention cascade 4/2 of 128, e4m3 pages, shared part", AT(CASCADE, TILES, E4M3, HEADS(4, 2, 128), .blocks = 2), {{1, 260, 1}, {1, 133, 1}, {1, 300, 1}}},
+    {"attention cascade 2/1 of 256, pages of 16, own part", AT(CASCADE, HEADS(2, 1, 256), .blocks = 2, .page_tokens = 16), {{1, 50, 1}, {1, 33, 1}}},
+    {"attention cascade 2/1 of 256, pages of 16, shared part", AT(CASCADE, TILES, HEADS(2, 1, 256), .blocks = 2, .page_tokens = 16), {{1, 50, 1}, {1, 33, 1}}},
     {"attention decode 20/1 of 96, plan's grid", AT(SPLIT, HEADS(20, 1, 96)), {{1, 70}, {1, 1000}, {2, 5}}},
     {"attention f16 4/2 of 64, ragged", AT(HEADS(4, 2, 64), .f16 = true), {{37, 0}, {1, 70}, {5, 131}, {-1, 0}, {2, 0}}},
     {"attention f16 4/4 of 64, bidirectional", AT(HEADS(4, 4, 64), .own = true, .f16 = true), {{70, 0}, {1, 0}, {33, 0}}},
@@ -414,6 +434,58 @@ const char *op_cases_attention_name(int i)
     return i < (int)(sizeof cases / sizeof *cases) ? cases[i].name : NULL;
 }
 
+/* Whole pages that a group's sequences have behind them. */
+static int group_pages(const struct data *d, const struct attention_case *c, int group)
+{
+    int pages = INT32_MAX;
+    for (int i = 0; i < d->seqs; i++)
+        if (c->seqs[i][2] == group && (d->length[i] - 1) / d->s.page_tokens < pages) pages = (d->length[i] - 1) / d->s.page_tokens;
+    return pages;
+}
+
+/* The arrays of a step that shares, as the engine makes them; the first pages of a group's sequences become those of its first. */
+enum { GROUPS = 3 };
+struct shared {
+    struct cascade_group groups[GROUPS + 1];
+    struct cascade_seq seqs[MOST_SEQS];
+    int32_t members[MOST_SEQS], entries;
+};
+static void share(struct data *d, const struct attention_case *c, struct shared *to)
+{
+    int32_t at = 0;
+    int n = 0;
+    memset(to, 0, sizeof *to);
+    for (int group = 1; group <= GROUPS; group++) {
+        struct cascade_group *g = &to->groups[n];
+        *g = (struct cascade_group){.first = at, .splits = c->s.blocks, .entry = to->entries};
+        for (int i = 0; i < d->seqs; i++)
+            if (c->seqs[i][2] == group) to->members[at++] = i, g->count++;
+        if (!g->count) continue;
+        g->tokens = group_pages(d, c, group) * d->s.page_tokens;
+        for (int i = 0; i < g->count; i++) {
+            int32_t seq = to->members[g->first + i];
+            memmove(d->table + seq * d->stride, d->table + to->members[g->first] * d->stride, (size_t)(g->tokens / d->s.page_tokens) * 4);
+            to->seqs[seq] = (struct cascade_seq){g->tokens, to->entries + i, g->count, g->splits};
+        }
+        to->entries += g->count * g->splits, n++;
+    }
+    to->groups[n].count = 0;
+}
+
+/* The launch that reads what is shared. */
+static int run_shared(const struct op_io *io, const struct attention_case *c, const struct data *d, const struct shared *with, struct attention_tile_params *p)
+{
+    struct plan plan;
+    struct rose_error err = {0};
+    if (attention_cuda_plan(&d->s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
+    p->cascade_entries = with->entries;
+    p->groups = io->buffer(io->context, "groups", sizeof with->groups, with->groups, true);
+    p->members = io->buffer(io->context, "members", sizeof with->members, with->members, true);
+    p->cascade_seqs = io->buffer(io->context, "cascade_seqs", sizeof with->seqs, with->seqs, true);
+    p->cascade = io->buffer(io->context, "cascade", (size_t)with->entries * (size_t)d->s.heads.heads * ((size_t)d->s.heads.head_dim + 2) * 4, NULL, false);
+    return !io->run(io->context, &plan, p, sizeof *p);
+}
+
 static enum rose_status plan_of(const struct attention_shape *s, const struct device_info *device,
                                 struct plan *out, struct rose_error *err)
 {
@@ -423,6 +495,7 @@ static enum rose_status plan_of(const struct attention_shape *s, const struct de
         return attention_cuda_wgmma_takes(s, device) ? attention_cuda_wgmma_plan(s, device, out, err)
                                                      : attention_cuda_plan(&other, device, out, err);
     }
+    if (s->tile == 2) return attention_cuda_plan(s, device, out, err);
     return s->max_seqs ? attention_cuda_split_plan(s, device, out, err)
                        : attention_cuda_plan(s, device, out, err);
 }
@@ -442,8 +515,11 @@ int op_cases_attention_run(int i, const struct op_io *io)
     struct rose_error err = {0};
     struct plan plan;
     d.seqs = count(c, io->rows, &d.s, d.rows, d.length);
+    d.s.tile = d.s.cascade ? 0 : d.s.tile;
     if (plan_of(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", c->name, err.message), 1;
     make(&d);
+    struct shared shared;
+    if (d.s.cascade) share(&d, c, &shared);
     uint16_t *pool = d.s.qk ? make_qk(&d) : NULL;
     size_t heads = (size_t)d.s.heads.heads, kv_row = (size_t)d.s.heads.kv_heads * (size_t)d.s.heads.head_dim;
     _Alignas(64) struct attention_wgmma_params with = {.a = {.seqs = 0}};
@@ -488,7 +564,8 @@ int op_cases_attention_run(int i, const struct op_io *io)
     bool wgmma = !strcmp(plan.kernel, "attention_wgmma");
     with.a = p;
     if (wgmma && attention_cuda_wgmma_box(&plan, &box)) io->map(io->context, &with.pages, p.pool, &box);
-    int wrong = wgmma ? !io->run(io->context, &plan, &with, sizeof with) : !io->run(io->context, &plan, &p, sizeof p);
+    int wrong = d.s.cascade ? run_shared(io, c, &d, &shared, &p) : 0;
+    if (!wrong) wrong = wgmma ? !io->run(io->context, &plan, &with, sizeof with) : !io->run(io->context, &plan, &p, sizeof p);
     io->read(io->context, d.y, p.y, d.all * 2);
     if (pool) io->read(io->context, d.own, p.pages, d.pool_bytes);
     if (!wrong) wrong = check(&d, c->name) + (pool ? check_own(&d, c->name) : 0);

@@ -16,15 +16,19 @@
  * Tokens of earlier steps are loaded before the predecessor has ended: it writes only this step's (their pages are read
  * after the wait). So are the step's lengths and page tables, which no kernel writes.
  *
+ * CASCADE: of some sequences the first tokens, whole pages, were read by another launch for many at once (params/cascade.h): here the others are
+ * read, and what that launch left is added where a row becomes y.
+ *
  * QK: queries and the step's own keys and values come as the product left them, one row a sequence (attention_qk.cuh). No page is
  * then a predecessor's.
  *
- * Constants: those of attention.cuh; QK 0/1 and those of attention_qk.cuh; TILE, WARPS (that compute), LOADERS, ROWS (packed rows that an item
- * has at most: 16, or GROUP where sequences have one row), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
+ * Constants: those of attention.cuh; CASCADE 0/1; QK 0/1 and those of attention_qk.cuh; TILE, WARPS (that compute), LOADERS, ROWS (packed rows that
+ * an item has at most: 16, or GROUP where sequences have one row), STAGES, LEAST; WHOLE (no item is cut, so that a row's result depends on
  * nothing but its own tokens; the block of an item's first unit takes it); TO_ROWS: sequences of more rows are left to another
  * kernel (0: none); Q_SHARED: query fragments live in shared memory, a copy a warp. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/params/cascade.h"
 #if QK
 #include "kernels/cuda/attention_qk.cuh"
 #endif
@@ -44,11 +48,13 @@
 #define SCRATCH (HD + 4)                               /* floats a row of a warp's results in shared memory */
 STATIC_ASSERT(HD % 16 == 0 && CHUNKS <= 32 && SPAN % (ROWS_A_TURN * LOADERS) == 0 && TILE % (16 * WARPS) == 0 && TILE % SPAN == 0 && PAGE_TOKENS % SPAN == 0, "tiles of whole pages or pages of whole tiles");
 STATIC_ASSERT(WARPS * ROWS * SCRATCH * 4 <= STAGE_BYTES, "results fit a stage");
+STATIC_ASSERT(!CASCADE || (!QK && WINDOW == 0), "what is shared are the first tokens of all sight");
 
 /* The step, in shared memory. */
 struct step {
     uint32_t *units;        /* [seqs + 1]: units before sequence s */
     int32_t *row0, *length; /* [seqs + 1], [seqs] */
+    int32_t *shared; /* CASCADE: [seqs] tokens that others read */
     uint32_t seqs, cut, per, all;
 };
 
@@ -61,11 +67,11 @@ struct piece {
 };
 
 /* First token of the tiles of a sequence, and how many there are: at least one, which writes zeros. */
-DEVICE uint32_t split_tiles(int32_t rows, int32_t length, int32_t *from)
+DEVICE uint32_t split_tiles(int32_t rows, int32_t length, int32_t shared, int32_t *from)
 {
     int32_t begin, end;
     attention_sight(0, rows, length, &begin, &end);
-    begin = begin / TILE * TILE;
+    begin = CASCADE ? shared : begin / TILE * TILE;
     *from = begin;
     return length > begin ? (uint32_t)(length - begin + TILE - 1) / TILE : 1;
 }
@@ -82,7 +88,7 @@ DEVICE uint32_t split_scan(const struct step *t, uint32_t cut, uint32_t *warp_su
         uint32_t s = base + thread_x(), n = 0;
         if (s < t->seqs) {
             int32_t from, rows = t->row0[s + 1] - t->row0[s];
-            n = split_items(rows) * ceil_div_u32(split_tiles(rows, t->length[s], &from), cut);
+            n = split_items(rows) * ceil_div_u32(split_tiles(rows, t->length[s], CASCADE ? t->shared[s] : 0, &from), cut);
         }
         uint32_t scan = warp_scan_u32(n);
         block_sync(); /* the sums of the round before are read */
@@ -108,13 +114,15 @@ DEVICE uint32_t split_scan(const struct step *t, uint32_t cut, uint32_t *warp_su
 DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t, uint32_t *warp_sums)
 {
     const int32_t *rows = (const int32_t *)p->seq_rows, *length = (const int32_t *)p->seq_length;
+    const struct cascade_seq *cascade = (const struct cascade_seq *)p->cascade_seqs;
     if (t->seqs <= WARP) { /* every warp for itself, the first for all to come */
         uint32_t s = lane_id(), items = 0, tiles = 1;
-        int32_t row = 0, n = 0, from;
+        int32_t row = 0, n = 0, shared = 0, from;
         if (s < t->seqs) {
             row = rows[s], n = length[s];
             int32_t next = rows[s + 1];
-            items = split_items(next - row), tiles = split_tiles(next - row, n, &from);
+            if (CASCADE) shared = cascade[s].tokens;
+            items = split_items(next - row), tiles = split_tiles(next - row, n, shared, &from);
         }
 #define SPLIT_WARP_UNITS(cut) warp_sum_u32(items * ceil_div_u32(tiles, cut), WARP)
         uint32_t all = SPLIT_WARP_UNITS(1);
@@ -122,6 +130,7 @@ DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t,
         uint32_t mine = items * ceil_div_u32(tiles, t->cut), before = warp_scan_u32(mine) - mine;
         if (warp_id() == 0 && s < t->seqs) {
             t->units[s] = before, t->row0[s] = row, t->length[s] = n;
+            if (CASCADE) t->shared[s] = shared;
             if (s + 1 == t->seqs) t->units[s + 1] = before + mine, t->row0[s + 1] = rows[s + 1];
         }
         block_sync();
@@ -130,6 +139,7 @@ DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t,
     for (uint32_t s = thread_x(); s <= t->seqs; s += THREADS) {
         t->row0[s] = rows[s];
         if (s < t->seqs) t->length[s] = length[s];
+        if (CASCADE && s < t->seqs) t->shared[s] = cascade[s].tokens;
     }
     block_sync();
     uint32_t tiles = split_scan(t, 1, warp_sums);
@@ -154,7 +164,7 @@ DEVICE void split_piece(const struct step *t, uint32_t u, uint32_t end, struct p
     out->row0 = t->row0[low];
     out->rows = t->row0[low + 1] - out->row0;
     out->length = t->length[low];
-    uint32_t tiles = split_tiles(out->rows, out->length, &from);
+    uint32_t tiles = split_tiles(out->rows, out->length, CASCADE ? t->shared[low] : 0, &from);
     out->units = ceil_div_u32(tiles, t->cut);
     uint32_t in = u - t->units[low], item = in / out->units, unit = in - item * out->units;
     out->start = u - unit;
@@ -452,12 +462,34 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], co
     split_values(ks + KV_BYTES, s, o);
 }
 
+#if CASCADE
+/* What the other launch left of four elements of a row comes to its own. */
+DEVICE void split_join(const struct attention_tile_params *p, uint32_t seq, uint32_t head, uint32_t d, f32x4 *o, float *m, float *l)
+{
+    const struct cascade_seq c = ((const struct cascade_seq *)p->cascade_seqs)[seq];
+    const float *sums = (const float *)p->cascade + p->cascade_entries * (HEADS * HD);
+    if (c.tokens == 0) return;
+    UNROLL_N(4) for (int32_t i = 0; i < c.splits; i++)
+    {
+        const int64_t at = ((int64_t)c.entry + i * c.step) * HEADS + head;
+        const u32x2 ml = ld8(sums + at * 2);
+        const u32x4 x = ld16((const float *)p->cascade + at * HD + d);
+        const float most = max_f32(*m, f32_from_bits(ml.v[0])), keep = exp2_approx(*m - most), w = exp2_approx(f32_from_bits(ml.v[0]) - most);
+        *m = most, *l = fma_f32(f32_from_bits(ml.v[1]), w, *l * keep);
+        UNROLL for (int k = 0; k < 4; k++) o->v[k] = fma_f32(f32_from_bits(x.v[k]), w, o->v[k] * keep);
+    }
+}
+#endif
+
 /* Four elements of a packed row, and its maximum and sum without the sink, become y. */
 DEVICE void split_finish(const struct attention_tile_params *p, const struct piece *c, uint32_t row, uint32_t d, f32x4 o, float m,
                          float l)
 {
     uint32_t f = c->first + row;
     float scale = 1;
+#if CASCADE
+    split_join(p, c->seq, c->kv_head * GROUP + f % GROUP, d, &o, &m, &l);
+#endif
     if (SINKS) {
         float sink = ((const float *)p->sinks)[c->kv_head * GROUP + f % GROUP] * LOG2_E, most = max_f32(m, sink);
         scale = exp2_approx(m - most);
@@ -638,6 +670,7 @@ KERNEL(attention_split, struct attention_tile_params, p, THREADS, 1)
     t.units = (uint32_t *)(stages + STAGES * STAGE_BYTES + (Q_SHARED ? WARPS * HD * 32 : 0));
     t.row0 = (int32_t *)(t.units + p.seqs + 1);
     t.length = t.row0 + p.seqs + 1;
+    t.shared = CASCADE ? t.length + p.seqs : NULL;
     if (thread_x() == 0) {
         UNROLL for (int i = 0; i < STAGES; i++) mbarrier_init(&full[i], LOADERS * 32), mbarrier_init(&empty[i], WARPS);
     }

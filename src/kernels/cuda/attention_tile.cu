@@ -10,9 +10,13 @@
  * Heads of any even size: in shared memory they are HDP elements, whole 16s, and what is behind HD is zero, so that it adds nothing to
  * scores and comes out as columns that nobody stores. Copies take CE elements at once, the most that heads side by side are aligned to.
  *
+ * CASCADE: rows are those of many sequences, one each, that share what the first of them reads (params/cascade.h); all of them see all of it, and
+ * results are left for attention_split to join with what each sequence has for itself.
+ *
  * Constants: those of attention.cuh; M N; CE: elements of a copy (8, 4, 2); FROM_ROWS: sequences of fewer rows are left to another
- * kernel. */
+ * kernel; CASCADE 0/1. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/params/cascade.h"
 
 #define THREADS (M * 2)
 #define HDP ((HD + 15) / 16 * 16)
@@ -41,7 +45,15 @@ struct tile {
     uint32_t seq, kv_head;
     int32_t row0, rows, length; /* the sequence's first row, its rows, its tokens */
     uint32_t first;             /* packed row of the tile's first */
+    const int32_t *members;     /* CASCADE: sequences (and rows) of a group; `rows` counts them, the tile's tokens end at `length` */
+    int32_t from, entry;        /* CASCADE: its first token, the first member's place */
 };
+
+/* The row of x and y of packed row f. */
+DEVICE int64_t tile_row(const struct tile *t, uint32_t f)
+{
+    return CASCADE ? t->members[f / GROUP] : t->row0 + (int64_t)(f / GROUP);
+}
 
 /* Tokens t0 .. t0 + N - 1 of K and V into shared memory; zeros from `end` on and where a page is freed. */
 DEVICE void tile_load(const struct attention_tile_params *p, const struct tile *t, int32_t t0, int32_t end, unsigned char *to)
@@ -86,7 +98,7 @@ DEVICE void tile_load_q(const struct attention_tile_params *p, const struct tile
         uint32_t c = thread_x() + i * THREADS, row = c / CHUNKS, col = c % CHUNKS, f = t->first + row;
         bool there = f < (uint32_t)t->rows * GROUP && (HDP == HD || col * CE < HD);
         const element *from = (const element *)p->q;
-        if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
+        if (there) from += tile_row(t, f) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * CE;
         tile_copy(to + row * ROW_BYTES + col * (CE * 2), from, there);
     }
 }
@@ -209,6 +221,54 @@ DEVICE void tile_store(const struct attention_tile_params *p, const struct tile 
     }
 }
 
+#if CASCADE
+/* The warp's sums, as they are. Rows of packed rows first + lane / 4 and + 8; a lane has two neighbours of every eight columns. */
+DEVICE void tile_leave(const struct attention_tile_params *p, const struct tile *t, const float m[2], const float l[2], float o[HDP / 8][4])
+{
+    const uint32_t lane = lane_id();
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        const uint32_t f = t->first + warp_id() * 16 + lane / 4 + 8 * h;
+        const float sum = warp_sum_f32(l[h], 4);
+        if (f >= (uint32_t)t->rows * GROUP) continue;
+        const int64_t at = ((int64_t)t->entry + f / GROUP) * HEADS + t->kv_head * GROUP + f % GROUP;
+        float *to = (float *)p->cascade + at * HD + lane % 4 * 2, *sums = (float *)p->cascade + p->cascade_entries * (HEADS * HD) + at * 2;
+        UNROLL for (int d = 0; d < HD / 8; d++)
+        {
+            u32x2 x = {{f32_bits(o[d][2 * h]), f32_bits(o[d][2 * h + 1])}};
+            st8(to + d * 8, x);
+        }
+        u32x2 ml = {{f32_bits(m[h]), f32_bits(sum)}};
+        if (lane % 4 == 0) st8(sums, ml);
+    }
+}
+
+/* Item `target` of all groups: heads of a part, then parts, then tiles of rows; false behind the last. */
+DEVICE bool tile_group(const struct attention_tile_params *p, uint32_t target, struct tile *t)
+{
+    for (const struct cascade_group *g = (const struct cascade_group *)p->groups; g->count > 0; g++) {
+        const uint32_t splits = (uint32_t)g->splits, items = ceil_div_u32((uint32_t)g->count * GROUP, M) * splits * KV_HEADS;
+        if (target >= items) {
+            target -= items;
+            continue;
+        }
+        const uint32_t part = target / KV_HEADS % splits;
+        const int32_t each = (int32_t)(ceil_div_u32(ceil_div_u32((uint32_t)g->tokens, N), splits) * N);
+        t->members = (const int32_t *)p->members + g->first;
+        t->seq = (uint32_t)t->members[0];
+        t->kv_head = target % KV_HEADS;
+        t->first = target / KV_HEADS / splits * M;
+        t->rows = g->count;
+        t->row0 = 0;
+        t->from = min_i32((int32_t)part * each, g->tokens);
+        t->length = min_i32(t->from + each, g->tokens);
+        t->entry = g->entry + (int32_t)part * g->count;
+        return true;
+    }
+    return false;
+}
+#endif
+
 DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t)
 {
     unsigned char *shared = dynamic_shared(), *qs = shared + warp_id() * 16 * ROW_BYTES, *stages = shared + M * ROW_BYTES;
@@ -222,6 +282,8 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
         int32_t i = (int32_t)(f / GROUP);
         attention_sight(i, t->rows, t->length, &begin[h], &end[h]);
         at[h] = t->length - t->rows + i;
+        if (CASCADE) begin[h] = t->from, end[h] = t->length;
+        if (CASCADE && ALIBI && f < packed) at[h] = ((const int32_t *)p->seq_length)[t->members[i]] - 1;
         if (f >= packed) end[h] = 0;
         if (RELATIVE) bias[h] += (t->kv_head * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1) + RELATIVE - 1;
         if (ALIBI) slope[h] = ((const float *)p->alibi)[t->kv_head * GROUP + f % GROUP] * LOG2_E;
@@ -231,7 +293,9 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
     /* What any row of the tile sees. */
     attention_sight((int32_t)(t->first / GROUP), t->rows, t->length, &from, &other);
     attention_sight((int32_t)((min_u32(t->first + M, packed) - 1) / GROUP), t->rows, t->length, &other, &to);
+    if (CASCADE) from = t->from, to = t->length;
     from = from / N * N;
+    const bool idle = CASCADE && t->first + warp_id() * 16 >= packed; /* a warp without rows only loads */
 
     tile_load_q(p, t, shared);
     uint32_t q[HDP / 16][4];
@@ -246,15 +310,21 @@ DEVICE void tile_run(const struct attention_tile_params *p, const struct tile *t
         if (Q_IN_REGISTERS && t0 == from)
             UNROLL for (int k = 0; k < HDP / 16; k++)
                 ldmatrix_x4(q[k], qs + (lane / 8 % 2 * 8 + lane % 8) * ROW_BYTES + k * 32 + lane / 16 * 16);
-        float s[N / 8][4];
-        tile_scores(qs, q, stage, s);
-        tile_softmax(s, t0, begin, end, at, slope, bias, m, l, o);
-        tile_values(s, stage + STAGE_BYTES, o);
+        if (!idle) {
+            float s[N / 8][4];
+            tile_scores(qs, q, stage, s);
+            tile_softmax(s, t0, begin, end, at, slope, bias, m, l, o);
+            tile_values(s, stage + STAGE_BYTES, o);
+        }
         block_sync();
     }
     cp_async_wait_all();
     block_sync();
+#if CASCADE
+    tile_leave(p, t, m, l, o);
+#else
     tile_store(p, t, qs, m, l, o);
+#endif
     block_sync();
 }
 
@@ -265,12 +335,17 @@ KERNEL(attention_tile, struct attention_tile_params, p, THREADS, 1)
     grid_dependency_launch();
     for (uint32_t item = block_x();; item += grid_dim_x()) {
         struct tile t;
+#if CASCADE
+        if (!tile_group(&p, item, &t)) break;
+#else
         uint32_t tile;
         if (!attention_item(seq_rows, p.seqs, item, M, FROM_ROWS, &t.seq, &t.kv_head, &tile)) break;
         t.row0 = seq_rows[t.seq];
         t.rows = seq_rows[t.seq + 1] - t.row0;
         t.length = PAGES ? ((const int32_t *)p.seq_length)[t.seq] : t.rows;
         t.first = tile * M;
+        t.members = NULL;
+#endif
         tile_run(&p, &t);
     }
 }

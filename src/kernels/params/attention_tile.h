@@ -29,6 +29,9 @@ struct attention_tile_params {
     int64_t page_bytes, layer_offset;               /* layer_offset: bytes from a page's begin to the layer */
     uint32_t seqs;
     int32_t table_stride;
+    const void *groups, *members, *cascade_seqs; /* CASCADE: cascade.h; attention_tile the first two, attention_split the last */
+    void *cascade;
+    int64_t cascade_entries;
 };
 
 struct attention_wgmma_params {
