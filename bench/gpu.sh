@@ -20,7 +20,8 @@ done
 mkdir -p "$OUT"
 nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,temperature.gpu --format=csv,noheader 2>/dev/null
 echo "== checks"
-timeout 120 "$BUILD/tests/gpu/gpu_ops" || rc=1
+for i in 0 1 2 3 4 5 6 7; do timeout 120 "$BUILD/tests/gpu/gpu_ops" --share $i/8 & pids="${pids:-} $!"; done
+for p in $pids; do wait "$p" || rc=1; done
 timeout 60 "$BUILD/tests/gpu/gpu_matmul" || rc=1
 echo "== measurements"
 timeout 200 "$BUILD/bench/gpu_ops" $sweep --csv "$OUT/h200.csv" || rc=1

@@ -1,7 +1,9 @@
 /* Every op case of tests/simt on a real GPU, against the same float64 references, with the case's rows and
  * with many more.
  *
- *     gpu_ops [--driver LIBRARY] [--device N] [part of a case's name]      last line "N passed, N failed"
+ *     gpu_ops [--driver LIBRARY] [--device N] [--share I/N] [part of a case's name]      last line "N passed, N failed"
+ *
+ * The references take most of the time, on one core: --share 3/8 runs the fourth, twelfth, … case, for eight processes side by side.
  *
  * With tests/simt's driver (which is also its NVRTC) it needs no GPU and takes fewer rows.
  */
@@ -194,10 +196,14 @@ static int program_case(struct context *c)
 }
 
 /* Does a case's name have one of the parts in it? Without parts: every one. */
-static bool wanted(const char *name, int parts, char **part)
+struct share {
+    int index, count;
+};
+static bool wanted(const struct share *share, int i, int parts, char **part)
 {
-    for (int i = 0; i < parts; i++)
-        if (strstr(name, part[i])) return true;
+    if (i % share->count != share->index) return false;
+    for (int p = 0; p < parts; p++)
+        if (strstr(op_cases_name(i), part[p])) return true;
     return parts <= 0;
 }
 
@@ -208,11 +214,14 @@ int main(int argc, char **argv)
     struct rose_error err = {0};
     struct device_options options = {.kind = DEVICE_CUDA};
     int passed = 0, failed = 0;
+    struct share share = {0, 1};
     for (; argc > 2 && !strncmp(argv[1], "--", 2); argc -= 2, argv += 2)
         if (!strcmp(argv[1], "--driver"))
             options.driver = argv[2];
-        else
+        else if (strcmp(argv[1], "--share"))
             options.index = atoi(argv[2]);
+        else if (sscanf(argv[2], "%d/%d", &share.index, &share.count) != 2 || share.count < 1)
+            return printf("--share wants I/N\n"), 2;
     const int *rows = options.driver ? simt_rows : gpu_rows;
     if (device_open(&options, &c.device, &err) ||
         jit_open(&(struct jit_options){.nvrtc_path = options.driver}, &c.jit, &err))
@@ -223,12 +232,12 @@ int main(int argc, char **argv)
         for (size_t r = 0; r < 4; r++) {
             struct plan plan;
             const struct jit_kernel *k;
-            if (wanted(op_cases_name(i), argc - 1, argv + 1) && op_cases_plan(i, &c.device->info, rows[r], &plan))
+            if (wanted(&share, i, argc - 1, argv + 1) && op_cases_plan(i, &c.device->info, rows[r], &plan))
                 ok(&c, plan_request(&plan, c.jit, c.device->info.arch, &k, &err), &err);
         }
     ok(&c, jit_compile_all(c.jit, &err), &err);
     for (int i = 0; op_cases_name(i); i++) {
-        if (!wanted(op_cases_name(i), argc - 1, argv + 1) || !op_cases_there(i, &c.device->info)) continue;
+        if (!wanted(&share, i, argc - 1, argv + 1) || !op_cases_there(i, &c.device->info)) continue;
         int wrong = 0;
         for (size_t r = 0; r < 4; r++) {
             struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, rows[r], map};
