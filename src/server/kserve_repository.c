@@ -25,6 +25,7 @@ static bool bring_policy(struct server *s, struct str name, const struct json *p
     const struct json *config = json_get(parameters, "config"), *read;
     char text[MODEL_NAME_MAX + 1];
     snprintf(text, sizeof text, "%.*s", (int)ROSE_MIN(name.n, MODEL_NAME_MAX), name.p);
+    if (!json_is_null(parameters) && parameters->type != JSON_OBJECT) return api_error_field(e, "parameters", "parameters must be an object");
     for (uint32_t i = 0; parameters && i < parameters->count; i++)
         if (!str_is(parameters->members[i].key, "config"))
             return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", NULL, "load parameter '%.*s': files are not taken from requests, they are those of the model's directory; 'config' can bring a version_policy",
@@ -148,6 +149,7 @@ static bool change_trace(struct server *s, struct str key, const struct json *v,
 bool kserve_settings_change(struct server *s, bool log, const struct json *settings, struct api_error *e)
 {
     struct kserve_settings before = s->settings;
+    if (!json_is_null(settings) && settings->type != JSON_OBJECT) return api_error_field(e, NULL, "the request must be a JSON object");
     for (uint32_t i = 0; settings && i < settings->count; i++) {
         const struct json_member *m = &settings->members[i];
         if (log ? change_log(s, m->key, &m->value, e) : change_trace(s, m->key, &m->value, e)) continue;

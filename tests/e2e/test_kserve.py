@@ -481,6 +481,9 @@ def repository_of_models():
                 check(False, "nowhere was unloaded")
             except InferenceServerException as e:
                 check("nowhere" in e.message(), e)
+            for parameters in ([1], "x", 7, True):
+                equal(s.post("/v2/repository/models/late/load", {"parameters": parameters})[0], 400, parameters)
+            equal(s.post("/v2/repository/models/late/load", {"parameters": None})[0], 200)
             # several loads and unloads at once
             threads = [threading.Thread(target=lambda i=i: s.post(f"/v2/repository/models/{('late', 'plain')[i % 2]}/{('load', 'unload')[i // 2 % 2]}", "")) for i in range(16)]
             for t in threads:

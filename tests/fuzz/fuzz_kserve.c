@@ -1,6 +1,26 @@
 /* libFuzzer: KServe's infer requests. The first two bytes are the length of the JSON header in 16-byte steps (0xFFFF: none). What is accepted
- * must be readable to its end: every BYTES element, every number, and back to JSON. */
+ * must be readable to its end: every BYTES element, every number, and back to JSON. The same text as the parameters of a load and as settings. */
 #include "fuzz_kserve.h"
+#include "server/internal.h"
+#include "server/loader.h"
+
+/* A server that holds one name that can never be loaded. */
+static void change(struct str text, struct arena *arena)
+{
+    struct model one = {.name = "m", .version = 1, .policy = {.kind = VERSIONS_SPECIFIC}, .repository = "d"};
+    struct server_options o = {0};
+    struct server s = {.options = &o, .models = {.models = &one, .count = 1}};
+    struct model *m;
+    struct model_wait wait;
+    struct api_error e = {0};
+    const struct json *j;
+    if (json_parse(arena, NULL, text, &j, NULL) != ROSE_OK) return;
+    if (kserve_load(&s, STR("nobody"), j, arena, &wait, &m, &e) || e.status < 400 || !e.message[0]) abort();
+    for (int log = 0; log < 2; log++) {
+        e = (struct api_error){0};
+        if (!kserve_settings_change(&s, log, j, &e) && (e.status < 400 || !e.message[0])) abort();
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -24,6 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct kserve_tensor t = {STR("t"), KSERVE_BYTES, 1, {n}, (size_t)n, {body, size - 2}};
         if (kserve_check(&t, &e)) use(&t);
     }
+    change((struct str){body, size - 2}, &arena);
     arena_free(&arena);
     free(body);
     return 0;

@@ -1,6 +1,9 @@
 /* version_policy: protobuf's text format and JSON, what they want, what is refused. */
-#include "server/versions.h"
+#include "server/kserve.h"
+#include "server/internal.h"
+#include "server/loader.h"
 #include "server/models.h"
+#include "server/versions.h"
 #include "test.h"
 
 static struct version_policy text(const char *s)
@@ -101,4 +104,31 @@ TEST(what_is_wanted)
     CHECK_STR(models_label(&m, &list[3], label), "a/versions/3");
 }
 
-TEST_MAIN(CASE(text_format), CASE(json_format), CASE(what_is_wanted))
+/* What a request may bring to a load or to the settings, of every kind: refused, and never read as something else. */
+TEST(parameters_of_every_kind)
+{
+    static const char *const values[] = {"[1]", "\"x\"", "7", "true", "{\"config\":[1]}", "{\"config\":{\"version_policy\":[]}}", "{\"config\":\"[1]\"}", "{\"config\":\"{\\\"version_policy\\\":[1]}\"}",
+                                         "{\"file:1/model\":[1]}", "{\"trace_rate\":[[1]]}", "{\"log_format\":[\"default\"]}", "{\"trace_rate\":{\"a\":1}}"};
+    struct model one = {.name = "m", .version = 1};
+    struct server_options o = {0};
+    struct server s = {.options = &o, .models = {.models = &one, .count = 1}};
+    struct model *m;
+    struct model_wait wait;
+    for (size_t i = 0; i < ROSE_COUNT(values); i++) {
+        struct arena a;
+        const struct json *j;
+        struct rose_error err = {0};
+        struct api_error e = {0};
+        arena_init(&a, 0);
+        CHECK_OK(json_parse(&a, NULL, str_of(values[i]), &j, &err), err);
+        CHECK(!kserve_load(&s, STR("m"), j, &a, &wait, &m, &e) && e.status >= 400 && e.message[0]);
+        for (int log = 0; log < 2; log++) {
+            e = (struct api_error){0};
+            bool taken = kserve_settings_change(&s, log, j, &e);
+            CHECK(!taken && e.status >= 400 && e.message[0]);
+        }
+        arena_free(&a);
+    }
+}
+
+TEST_MAIN(CASE(parameters_of_every_kind), CASE(text_format), CASE(json_format), CASE(what_is_wanted))
