@@ -19,7 +19,7 @@ int moe_coded_format(const struct op_weight *w)
 
 /* ---- plans ---- */
 
-enum { CODED_ROWS = 64, BF16_LEAST = 16 };
+enum { CODED_ROWS = 64, BF16_LEAST = 16, FEW_TOKENS = 8, FEW_PICKS = 256 };
 
 /* A panel costs its bytes three times and the ramps of its launches; from so many rows an expert on the bf16 products earn that. */
 static double most_each(const struct moe_mlp_shape *s)
@@ -33,6 +33,8 @@ struct moe_mlp_form moe_coded_form(const struct moe_mlp_shape *s, const struct d
     double each = (double)s->tokens * s->top_k / s->experts;
     struct moe_mlp_form form = {.kernel = MOE_MLP_GROUP, .tile = each <= 4 ? 8 : each <= 10 ? 16 : each <= 24 ? 32 : CODED_ROWS};
     form.coded = s->deterministic || each <= most_each(s);
+    if (s->route && s->max_tokens <= FEW_TOKENS && s->max_tokens * s->top_k <= FEW_PICKS && plan_arch(d) >= 900 && !s->deterministic && s->up_format > 0 && s->down_format > 0)
+        return (struct moe_mlp_form){.kernel = MOE_MLP_FEW, .tile = 1};
     if (moe_fp8_fits(s, d)) return (struct moe_mlp_form){.kernel = MOE_MLP_WGMMA, .tile = each <= 40 ? 64 : 128, .fp8 = true};
     bool bf16 = !s->up_format || !s->down_format || s->up_format == MOE_MIXED;
     if (form.coded) {
@@ -44,8 +46,10 @@ struct moe_mlp_form moe_coded_form(const struct moe_mlp_shape *s, const struct d
     return form;
 }
 
-/* Bytes of a warp's chunk. */
-static int chunk_bytes(int format) { return format == MOE_FP8 ? 16 * 128 : BLOCKS_CHUNK_BYTES(format); }
+int moe_coded_chunk_bytes(int format)
+{
+    return format == MOE_FP8 ? 16 * 128 : BLOCKS_CHUNK_BYTES(format);
+}
 
 /* Warps along columns and along k: eight together, k divided where there would be too few blocks. */
 static void choose_warps(const struct moe_mlp_shape *s, bool down, int step, const struct device_info *d, int32_t rows, int *tiles, int *split)
@@ -62,11 +66,12 @@ static void choose_warps(const struct moe_mlp_shape *s, bool down, int step, con
     }
 }
 
-static void cost(const struct moe_mlp_shape *s, bool down, int format, const struct device_info *d, struct plan *out)
+void moe_coded_cost(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
 {
+    int format = (down ? s->down_format : s->up_format) - 1;
     double n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, picks = (double)s->tokens * s->top_k, matrix = n * k * (down ? 1 : 2);
     double active = s->experts * (1 - pow(1 - (double)s->top_k / s->experts, s->tokens));
-    out->bytes = active * matrix * chunk_bytes(format) / (16.0 * (format == MOE_FP8 ? 128 : 256)) + 2 * (picks * n + (down ? picks : s->tokens) * k);
+    out->bytes = active * matrix * moe_coded_chunk_bytes(format) / (16.0 * (format == MOE_FP8 ? 128 : 256)) + 2 * (picks * n + (down ? picks : s->tokens) * k);
     out->ops = 2 * picks * matrix;
     plan_stream(out, d, 2.0);
     double peak = d->units * 1.2e12; /* codes to operands, not measured */
@@ -81,12 +86,12 @@ enum rose_status moe_coded_plan(const struct moe_mlp_shape *s, bool down, const 
     if (n % 8 || k % (format == MOE_FP8 ? 16 : BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT))
         return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: experts of %d by %d; the CUDA kernels take whole blocks and multiples of 8", n, k);
     choose_warps(s, down, step, d, rows, &tiles, &split);
-    int warps = tiles * split * (down ? 1 : 2), stage = warps * chunk_bytes(format) + split * step / 64 * rows * 128, fixed = format == MOE_FP8 ? 0 : warps * 1024;
+    int warps = tiles * split * (down ? 1 : 2), stage = warps * moe_coded_chunk_bytes(format) + split * step / 64 * rows * 128, fixed = format == MOE_FP8 ? 0 : warps * 1024;
     int unit = d->shared_per_unit ? (int)ROSE_MIN(d->shared_per_unit, (size_t)1 << 20) : 99 << 10, most = d->shared_per_block ? (int)ROSE_MIN(d->shared_per_block, (size_t)1 << 20) : 99 << 10;
     int blocks = rows > 32 ? 1 : 2, stages = (unit / blocks - 1024 - fixed) / stage;
     if (stages < 3) blocks = 1, stages = (most - fixed) / stage;
     while (stages < 2 && tiles > 1) { /* small shared memory: fewer columns */
-        tiles /= 2, warps /= 2, stage = warps * chunk_bytes(format) + split * step / 64 * rows * 128, fixed /= 2;
+        tiles /= 2, warps /= 2, stage = warps * moe_coded_chunk_bytes(format) + split * step / 64 * rows * 128, fixed /= 2;
         stages = (most - fixed) / stage;
     }
     if (stages < 2) return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: experts in blocks do not fit the GPU's shared memory");
@@ -112,7 +117,7 @@ enum rose_status moe_coded_plan(const struct moe_mlp_shape *s, bool down, const 
     plan_element(out, s->f16);
     int end = warps * rows * 64 + rows * (16 * tiles + 8) * 2; /* sums, results */
     out->shared_bytes = (uint32_t)ROSE_MAX(stages * stage + fixed, end);
-    cost(s, down, format, d, out);
+    moe_coded_cost(s, down, d, out);
     return ROSE_OK;
 }
 

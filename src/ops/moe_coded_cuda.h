@@ -15,6 +15,11 @@ struct moe_mlp_form moe_coded_form(const struct moe_mlp_shape *shape, const stru
 /* moe_coded's plan of a product. */
 enum rose_status moe_coded_plan(const struct moe_mlp_shape *shape, bool down, const struct device_info *device, struct plan *out, struct rose_error *err);
 
+/* Bytes of 16 rows of a chunk: 256 of k of blocks, 128 codes of FP8. */
+int moe_coded_chunk_bytes(int format);
+/* Fills bytes, operations and times of such a product. */
+void moe_coded_cost(const struct moe_mlp_shape *shape, bool down, const struct device_info *device, struct plan *out);
+
 struct moe_panel_shape {
     int format;           /* BLOCKS_* */
     int32_t n, k, experts; /* of the panel */

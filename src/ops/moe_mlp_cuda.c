@@ -127,6 +127,31 @@ static void plan_few(const struct moe_mlp_shape *s, bool down, const struct devi
     if (!down && (int)out->shared_bytes < unit / 2) out->shared_bytes = (uint32_t)ROSE_MIN(unit / 2, room);
 }
 
+/* The same for weights as their file has them: a stage has a unit's chunks of k, or a piece of them. */
+static void plan_few_coded(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out)
+{
+    int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden, most = s->max_tokens <= 1 ? 1 : s->max_tokens <= 4 ? 4 : 8, pieces = 1;
+    int format = (down ? s->down_format : s->up_format) - 1, step = format == MOE_FP8 ? 128 : 256, sets = format == MOE_FP8 || down ? 1 : 2;
+    int each = moe_coded_chunk_bytes(format) * sets, chunks = (k + step - 1) / step, piece = chunks, least = down ? 3 : 4;
+    int unit = shared_of(d, false), first = unit * 5 / 8, budget = ROSE_MIN(down ? unit - first : first, shared_of(d, true)) - 1024,
+        fixed = (down ? 8 * most * 64 : 2 * 8 * sets * 512) + (format == MOE_FP8 ? 128 : 8192) + most * s->top_k * 28 + 9 * s->top_k * 16 + 512, room = budget - fixed;
+    while (each * piece * least > room && piece > 1) piece = (chunks + pieces) / (pieces + 1), pieces++;
+    *out = (struct plan){.kernel = "moe_few_coded", .rows = s->tokens, .per = s->max_tokens, .tiles = true};
+    constants(out, s, down);
+    plan_int(out, "MAX_TOKENS", most);
+    plan_int(out, "FORMAT", format);
+    plan_int(out, "SCALES", down ? s->down_scales : s->up_scales);
+    plan_int(out, "PIECE", piece);
+    plan_int(out, "STAGES", ROSE_MAX(2, ROSE_MIN(room / (each * piece), 16)));
+    plan_int(out, "ACCUMULATE", down && s->accumulate);
+    plan_f32(out, "ALPHA", down && s->alpha != 0 ? s->alpha : 1.0f);
+    choice_constants(out, s->route, 1);
+    out->times = down ? (n + 15) / 16 : d->units;
+    out->block = 9 * 32;
+    out->shared_bytes = (uint32_t)(plan_get(out, "STAGES") * each * piece);
+    if (!down && (int)out->shared_bytes < unit / 2) out->shared_bytes = (uint32_t)ROSE_MIN(unit / 2, room); /* one block an SM, as above */
+}
+
 static enum rose_status plan_group(const struct moe_mlp_shape *s, bool down, int32_t rows, const struct device_info *d, struct plan *out,
                                    struct rose_error *err)
 {
@@ -187,6 +212,11 @@ enum rose_status moe_mlp_cuda_plan(const struct moe_mlp_shape *s, bool down, con
 {
     ROSE_TRY(check_shape(s, err));
     struct moe_mlp_form form = moe_mlp_cuda_form(s, d);
+    if (form.kernel == MOE_MLP_FEW && s->up_format) {
+        plan_few_coded(s, down, d, out);
+        moe_coded_cost(s, down, d, out);
+        return ROSE_OK;
+    }
     switch (form.kernel) {
     case MOE_MLP_FEW: plan_few(s, down, d, out); break;
     case MOE_MLP_GROUP: ROSE_TRY(plan_group(s, down, form.tile, d, out, err)); break;
@@ -456,14 +486,16 @@ static enum rose_status record_few(struct program *program, const struct op_moe_
     struct moe_mlp_matrices m;
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     ROSE_TRY(moe_mlp_cuda_plan(s, down, &program->device->info, &plan, err));
-    struct moe_few_params p = {.route_bias = op->route->selection_bias,
-                               .weight = {m.weight[0], m.weight[1]},
-                               .bias = {m.bias[0], m.bias[1]},
-                               .logits_stride = op->route->logits.stride,
-                               .x_stride = down ? s->ffn : op->x.stride,
-                               .y_stride = down ? op->y.stride : s->ffn,
-                               .weight_stride = m.stride};
-    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    bool coded = s->up_format != 0;
+    struct moe_few_coded_params p = {.f = {.route_bias = op->route->selection_bias,
+                                           .weight = {m.weight[0], m.weight[1]},
+                                           .bias = {m.bias[0], m.bias[1]},
+                                           .logits_stride = op->route->logits.stride,
+                                           .x_stride = down ? s->ffn : op->x.stride,
+                                           .y_stride = down ? op->y.stride : s->ffn,
+                                           .weight_stride = coded ? m.stride * 2 : m.stride},
+                                     .scale = {down ? op->down->scales : op->gate->scales, op->up->scales}};
+    struct program_launch l = {.name = name_of(down), .layer = op->layer, .params = &p, .params_bytes = coded ? sizeof p : sizeof p.f};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct moe_few_params, tokens), &l, err));
     value_use(&l, &op->route->logits, PROGRAM_READ, offsetof(struct moe_few_params, logits));
     if (down) {

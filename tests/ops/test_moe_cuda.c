@@ -119,7 +119,7 @@ TEST(coded)
 {
     static const enum dtype types[][3] = {{DTYPE_F8_E4M3, DTYPE_F8_E4M3, DTYPE_F8_E4M3}, {DTYPE_Q4_0, DTYPE_Q4_0, DTYPE_Q8_0}, {DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K},
                                           {DTYPE_Q5_K, DTYPE_Q4_K, DTYPE_Q5_K}, {DTYPE_MXFP4, DTYPE_MXFP4, DTYPE_NONE}, {DTYPE_Q8_0, DTYPE_Q8_0, DTYPE_Q4_1}};
-    static const int tokens[] = {1, 9, 40, 90, 200};
+    static const int tokens[] = {1, 8, 40, 90, 200};
     for (int sm = 0; sm < 2; sm++) {
         begin(sm ? SIMT_DRIVER_SM90 : SIMT_DRIVER_SM80);
         int cases = 0;
@@ -139,6 +139,23 @@ TEST(coded)
     }
 }
 
+/* Few tokens choose the experts within the products: all formats, one to eight tokens, pieces of k, tails. */
+TEST(coded_few)
+{
+    begin(SIMT_DRIVER_SM90);
+    for (int i = 0; i < 9; i++) {
+        static const enum dtype types[] = {DTYPE_F8_E4M3, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_MXFP4, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_F8_E4M3};
+        struct shape s = shape((int[]){1, 3, 8}[i % 3], i % 2 ? 0 : 8);
+        bool super = i >= 5 && i < 8;
+        s.route.experts = 12, s.route.hidden = super ? 768 : 288 + i * 32, s.ffn = super ? 256 : i == 4 ? 1056 : i % 4 == 0 ? 272 : 96;
+        s.bias = i % 2, s.scales = i ? MOE_CODED_CHANNELS : MOE_CODED_BLOCKS;
+        if (i == 3) s.route.tokens = 1, s.max_tokens = 1, s.route.hidden = 6144, s.ffn = 24 * 32;
+        for (int w = 0; w < 3; w++) s.types[w] = types[i];
+        check(&s, (enum moe_skew)(i % 3));
+    }
+    end(9);
+}
+
 /* Quantised activations on Hopper: scales of blocks and channels, waves with and without places, more tiles than blocks. */
 TEST(coded_wgmma)
 {
@@ -152,4 +169,4 @@ TEST(coded_wgmma)
     end(3);
 }
 
-TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded), CASE(coded_wgmma))
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded), CASE(coded_few), CASE(coded_wgmma))

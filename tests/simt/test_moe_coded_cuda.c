@@ -209,7 +209,18 @@ TEST(compiles)
             for (int i = 0; i < 4; i++) {
                 static const int tokens[] = {1, 32, 256, 600};
                 struct moe_mlp_shape s = SHAPE(tokens[i], 128, 8, 2048, 768, .activation = OP_ACT_SILU, .up_format = 1 + f, .down_format = 1 + f, .up_scales = i % 2);
+                struct moe_cuda_shape route = {.tokens = tokens[i], .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true};
                 struct plan plan;
+                if (i < 2 && (a == 2 || (a > 2 && i == (a + f) % 2))) { /* one and eight tokens, which choose the experts too */
+                    struct moe_mlp_shape few = s;
+                    few.tokens = few.max_tokens = i ? 8 : 1, few.route = &route;
+                    for (int product = 0; product < 2; product++) {
+                        if (f != MOE_FP8 && (product + f + i) % 2) continue;
+                        CHECK_OK(moe_mlp_cuda_plan(&few, product, &d, &plan, &err), err);
+                        CHECK_STR(plan.kernel, "moe_few_coded");
+                        CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);
+                    }
+                }
                 if (a != 2 && i != (a + f) % 4) continue;
                 if (f != MOE_FP8 && a == 2 && i != 0 && i != 3) continue; /* seconds each */
                 bool down = a == 2 ? (i + f) % 2 : f % 2;

@@ -23,6 +23,12 @@ struct moe_coded_params {
     int64_t weight_stride; /* bytes between experts, a multiple of 16; scales lie at the same distance */
 };
 
+/* moe_few_coded: as moe_few. */
+struct moe_few_coded_params {
+    struct moe_few_params f; /* weight_stride in bytes */
+    const void *scale[2];    /* FP8: of the first expert, f32; those of the others at weight_stride */
+};
+
 /* moe_fp8_wgmma: as moe_wgmma, x and weights of e4m3. */
 struct moe_fp8_wgmma_params {
     struct moe_wgmma_params t;     /* maps of [EXPERTS, N, K] in units of two codes, boxes [1, 64, 64], swizzle 128; x_stride and y in codes */
