@@ -26,7 +26,7 @@ static struct str config_template(const struct json *config)
     const struct json *t = json_get(config, "chat_template");
     if (json_is(t, JSON_STRING)) return t->string;
     for (uint32_t i = 0; json_is(t, JSON_ARRAY) && i < t->count; i++)
-        if (str_is(json_str(json_get(&t->items[i], "name"), ""), "default")) return json_str(json_get(&t->items[i], "template"), "");
+        if (str_is(json_str(json_get(json_at(t, i), "name"), ""), "default")) return json_str(json_get(json_at(t, i), "template"), "");
     return (struct str){0};
 }
 
@@ -185,8 +185,8 @@ static enum rose_status check_messages(const struct json *input, struct rose_err
     if (!json_is(messages, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "\"messages\" must be a list of messages, each with a role and content");
     if (!messages->count) return status_set(err, ROSE_INVALID, "\"messages\" is empty: there must be at least one message");
     for (uint32_t i = 0; i < messages->count; i++) {
-        if (messages->items[i].type != JSON_OBJECT) return status_set(err, ROSE_INVALID, "\"messages\"[%u] must be an object with a role and content", i);
-        if (!json_is(json_get(&messages->items[i], "role"), JSON_STRING)) return status_set(err, ROSE_INVALID, "\"messages\"[%u].role must be a string", i);
+        if (json_at(messages, i)->type != JSON_OBJECT) return status_set(err, ROSE_INVALID, "\"messages\"[%u] must be an object with a role and content", i);
+        if (!json_is(json_get(json_at(messages, i), "role"), JSON_STRING)) return status_set(err, ROSE_INVALID, "\"messages\"[%u].role must be a string", i);
     }
     return ROSE_OK;
 }
@@ -211,7 +211,7 @@ static struct str trim(struct str s)
  * content; as in transformers, the last place where it stands counts, with its trailing white space where the template kept that. */
 static enum rose_status cut_behind_final(const struct json *input, struct template_output *out, struct rose_error *err)
 {
-    const struct json *messages = json_get(input, "messages"), *last = json_is(messages, JSON_ARRAY) && messages->count ? &messages->items[messages->count - 1] : NULL;
+    const struct json *messages = json_get(input, "messages"), *last = json_is(messages, JSON_ARRAY) && messages->count ? json_at(messages, messages->count - 1) : NULL;
     struct str content = json_str(json_get(last, "content"), ""), wanted = trim(content);
     ptrdiff_t at = -1;
     for (ptrdiff_t i = 0; wanted.n && (i = str_find(strbuf_str(&out->text), wanted, (size_t)i)) >= 0; i++) at = i;

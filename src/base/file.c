@@ -119,24 +119,38 @@ enum rose_status file_read(struct arena *arena, const char *path, size_t limit, 
     return ROSE_OK;
 }
 
+static enum rose_status put_all(int fd, const char *path, struct str content, struct rose_error *err)
+{
+    for (size_t done = 0; done < content.n;) {
+        ssize_t put = write(fd, content.p + done, content.n - done);
+        if (put >= 0) done += (size_t)put;
+        else if (errno != EINTR) return os_error(err, path, "write");
+    }
+    return ROSE_OK;
+}
+
 enum rose_status file_write_atomic(const char *path, struct str content, struct rose_error *err)
 {
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) { /* a pipe or a device is written to, never replaced */
+        int device = open(path, O_WRONLY | O_CLOEXEC);
+        if (device < 0) return os_error(err, path, "write");
+        enum rose_status written = put_all(device, path, content, err);
+        close(device);
+        return written;
+    }
     size_t n = strlen(path);
     char *temp = malloc(n + 16);
     if (!temp) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     snprintf(temp, n + 16, "%s.XXXXXX", path);
-    enum rose_status s = ROSE_OK;
+    enum rose_status s;
     int fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0) {
         s = os_error(err, path, "write");
         free(temp);
         return s;
     }
-    for (size_t done = 0; done < content.n && s == ROSE_OK;) {
-        ssize_t put = write(fd, content.p + done, content.n - done);
-        if (put >= 0) done += (size_t)put;
-        else if (errno != EINTR) s = os_error(err, path, "write");
-    }
+    s = put_all(fd, path, content, err);
     if (s == ROSE_OK && (fchmod(fd, 0644) != 0 || fsync(fd) != 0)) s = os_error(err, path, "write");
     if (close(fd) != 0 && s == ROSE_OK) s = os_error(err, path, "write");
     if (s == ROSE_OK && rename(temp, path) != 0) s = os_error(err, path, "write");

@@ -19,7 +19,7 @@ void file_map_release(const struct file_map *map, size_t offset, size_t n);
 
 /* Read a whole file of at most limit bytes into the arena, NUL-terminated. */
 enum rose_status file_read(struct arena *arena, const char *path, size_t limit, struct str *out, struct rose_error *err);
-/* Write beside path, fsync, rename: readers see the old file or the new one. */
+/* Write beside path, fsync, rename: readers see the old file or the new one. A pipe or a device at path is written to and stays. */
 enum rose_status file_write_atomic(const char *path, struct str content, struct rose_error *err);
 bool file_exists(const char *path);
 bool file_is_dir(const char *path);

@@ -277,6 +277,8 @@ enum rose_status json_parse(struct arena *arena, const char *file, struct str te
     return ROSE_OK;
 }
 
+const struct json_member json_nothing = {.key = {"", 0}};
+
 const struct json *json_get(const struct json *object, const char *key)
 {
     if (!json_is(object, JSON_OBJECT)) return NULL;

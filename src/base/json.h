@@ -38,6 +38,10 @@ enum rose_status json_parse(struct arena *arena, const char *file, struct str te
 
 /* The member of an object, or NULL (also when object is NULL or no object). */
 const struct json *json_get(const struct json *object, const char *key);
+/* Element i of a list, member i of an object. Of another kind, and beyond the end, a null without a name: whatever a text holds, looking is safe.
+ * Readers take these and json_str, not the union. */
+static inline const struct json *json_at(const struct json *list, size_t i);
+static inline const struct json_member *json_member(const struct json *object, size_t i);
 /* json_get along "a.b.c". */
 const struct json *json_path(const struct json *object, const char *path);
 
@@ -48,6 +52,9 @@ double json_num(const struct json *value, double fallback);
 bool json_bool(const struct json *value, bool fallback);
 static inline bool json_is(const struct json *value, enum json_type type) { return value && value->type == type; }
 static inline bool json_is_null(const struct json *value) { return !value || value->type == JSON_NULL; }
+extern const struct json_member json_nothing;
+static inline const struct json *json_at(const struct json *list, size_t i) { return json_is(list, JSON_ARRAY) && i < list->count ? &list->items[i] : &json_nothing.value; }
+static inline const struct json_member *json_member(const struct json *object, size_t i) { return json_is(object, JSON_OBJECT) && i < object->count ? &object->members[i] : &json_nothing; }
 const char *json_type_name(enum json_type type);
 
 /* Writing: a text is built by hand with strbuf_*; these add one value, escaped. */

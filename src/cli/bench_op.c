@@ -53,13 +53,13 @@ static void print_table(const struct json *root, struct strbuf *b)
     struct str op = json_str(json_get(root, "op"), ""), device = json_str(json_get(root, "device"), "");
     bool planned = json_bool(json_get(root, "planned"), false);
     strbuf_printf(b, "%.*s on %.*s: memory %.0f GB/s%s\n", STR_ARG(op), STR_ARG(device), num(root, "bandwidth") * 1e-9, planned ? ", planned" : "");
-    for (uint32_t i = 0; i < numbers->count; i++) strbuf_printf(b, " %10.*s", STR_ARG(json_str(&numbers->items[i], "")));
+    for (uint32_t i = 0; i < numbers->count; i++) strbuf_printf(b, " %10.*s", STR_ARG(json_str(json_at(numbers, i), "")));
     strbuf_printf(b, " %11s %11s %11s %11s %9s %9s %6s\n", "MB", "limit us", "predict us", "us", "GB/s", "Tops/s", "limit");
     for (uint32_t r = 0; r < results->count; r++) {
-        const struct json *j = &results->items[r];
+        const struct json *j = json_at(results, r);
         for (uint32_t i = 0; i < numbers->count; i++) {
             char key[64];
-            snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(&numbers->items[i], "")));
+            snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(json_at(numbers, i), "")));
             strbuf_printf(b, " %10lld", (long long)json_int(json_get(j, key), 0));
         }
         strbuf_printf(b, " %11.3f", num(j, "bytes") * 1e-6);
@@ -75,18 +75,18 @@ static void print_csv(const struct json *root, struct strbuf *b)
     const struct json *numbers = json_get(root, "numbers"), *results = json_get(root, "results");
     struct str op = json_str(json_get(root, "op"), ""), device = json_str(json_get(root, "device"), ""), arch = json_str(json_get(root, "arch"), "");
     strbuf_adds(b, "op,device,arch");
-    for (uint32_t i = 0; i < numbers->count; i++) strbuf_printf(b, ",%.*s", STR_ARG(json_str(&numbers->items[i], "")));
+    for (uint32_t i = 0; i < numbers->count; i++) strbuf_printf(b, ",%.*s", STR_ARG(json_str(json_at(numbers, i), "")));
     for (size_t i = 0; i < ROSE_COUNT(columns); i++) strbuf_printf(b, ",%s", columns[i]);
     strbuf_addc(b, '\n');
     for (uint32_t r = 0; r < results->count; r++) {
         strbuf_printf(b, "%.*s,\"%.*s\",%.*s", STR_ARG(op), STR_ARG(device), STR_ARG(arch));
         for (uint32_t i = 0; i < numbers->count; i++) {
             char key[64];
-            snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(&numbers->items[i], "")));
-            strbuf_printf(b, ",%lld", (long long)json_int(json_get(&results->items[r], key), 0));
+            snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(json_at(numbers, i), "")));
+            strbuf_printf(b, ",%lld", (long long)json_int(json_get(json_at(results, r), key), 0));
         }
         for (size_t i = 0; i < ROSE_COUNT(columns); i++) {
-            const struct json *v = json_get(&results->items[r], columns[i]);
+            const struct json *v = json_get(json_at(results, r), columns[i]);
             strbuf_addc(b, ',');
             if (v) json_add_num(b, json_num(v, 0));
         }

@@ -256,7 +256,7 @@ static bool is_for(const struct json *model, const char *task)
     const struct json *tasks = json_get(model, "tasks");
     if (!json_is(tasks, JSON_ARRAY)) return true;
     for (uint32_t i = 0; i < tasks->count; i++)
-        if (str_is(json_str(&tasks->items[i], ""), task)) return true;
+        if (str_is(json_str(json_at(tasks, i), ""), task)) return true;
     return false;
 }
 
@@ -271,8 +271,8 @@ static enum rose_status find_model(const struct load_target *t, struct arena *a,
         const struct json *data = json_get(json, "data");
         const char *task = is_whole() ? "embed" : "generate";
         uint32_t count = json_is(data, JSON_ARRAY) ? data->count : 0, i = 0;
-        while (i < count && !is_for(&data->items[i], task)) i++;
-        struct str id = i < count ? json_str(json_get(&data->items[i], "id"), "") : (struct str){"", 0};
+        while (i < count && !is_for(json_at(data, i), task)) i++;
+        struct str id = i < count ? json_str(json_get(json_at(data, i), "id"), "") : (struct str){"", 0};
         o.model = arena_strndup(a, id.p, id.n);
         if (!id.n && i == count && count) s = status_set(err, ROSE_NOT_FOUND, "none of the server's models is for --endpoint %s, as it says: none has the task \"%s\"", o.endpoint, task);
         else if (!id.n) s = status_set(err, ROSE_NOT_FOUND, "the server names no model: use --model");

@@ -29,7 +29,7 @@ static void print(const struct json *j, struct strbuf *b)
 {
     const struct json *files = json_get(j, "files");
     for (uint32_t i = 0; files && i < files->count; i++) {
-        const struct json *f = &files->items[i];
+        const struct json *f = json_at(files, i);
         struct str state = json_str(json_get(f, "state"), ""), model = json_str(json_get(f, "model"), "");
         time_t used = (time_t)json_int(json_get(f, "used"), 0);
         struct tm day;

@@ -49,7 +49,7 @@ static void print_types(const struct json *j, struct strbuf *b)
 {
     const struct json *types = json_get(j, "types");
     for (uint32_t i = 0; types && i < types->count; i++) {
-        const struct json *t = &types->items[i];
+        const struct json *t = json_at(types, i);
         struct str name = json_str(json_get(t, "type"), "");
         strbuf_printf(b, "  %-8.*s %6lld tensors  ", STR_ARG(name), number(t, "tensors"));
         size_t at = b->n;
@@ -64,12 +64,12 @@ static void print_tensors(const struct json *j, struct strbuf *b)
 {
     const struct json *tensors = json_get(j, "tensors");
     for (uint32_t i = 0; tensors && i < tensors->count; i++) {
-        const struct json *t = &tensors->items[i], *shape = json_get(t, "shape");
+        const struct json *t = json_at(tensors, i), *shape = json_get(t, "shape");
         struct str type = json_str(json_get(t, "type"), "");
         strbuf_printf(b, "  %-8.*s ", STR_ARG(type));
         size_t at = b->n;
         strbuf_addc(b, '[');
-        for (uint32_t d = 0; shape && d < shape->count; d++) strbuf_printf(b, "%s%lld", d ? ", " : "", (long long)json_int(&shape->items[d], 0));
+        for (uint32_t d = 0; shape && d < shape->count; d++) strbuf_printf(b, "%s%lld", d ? ", " : "", (long long)json_int(json_at(shape, d), 0));
         strbuf_printf(b, "]%*s ", (int)(at + 20 > b->n ? at + 20 - b->n : 0), "");
         strbuf_add_printable(b, json_str(json_get(t, "name"), ""));
         strbuf_addc(b, '\n');
@@ -128,7 +128,7 @@ static void print_summary(const struct json *j, struct strbuf *b)
     print_memory(json_get(j, "memory"), b);
     for (uint32_t i = 0; problems && i < problems->count; i++) {
         strbuf_adds(b, "problem: ");
-        strbuf_add_printable(b, json_str(&problems->items[i], ""));
+        strbuf_add_printable(b, json_str(json_at(problems, i), ""));
         strbuf_addc(b, '\n');
     }
 }

@@ -61,7 +61,7 @@ static const struct json *find_kernel(const struct json *root, struct str name)
 {
     const struct json *list = json_get(root, "kernels");
     for (uint32_t i = 0; list && i < list->count; i++)
-        if (str_eq(json_str(json_get(&list->items[i], "name"), ""), name)) return &list->items[i];
+        if (str_eq(json_str(json_get(json_at(list, i), "name"), ""), name)) return json_at(list, i);
     return NULL;
 }
 
@@ -83,7 +83,7 @@ static void print_launch(const struct json *root, const struct json *l, struct s
 {
     struct str name = json_str(json_get(l, "kernel"), ""), op = json_str(json_get(l, "op"), "");
     const struct json *kernel = name.n ? find_kernel(root, name) : NULL, *measured = json_get(l, "measured_us"), *entries = kernel ? json_get(kernel, "entries") : NULL;
-    const struct json *entry = entries && entries->count ? &entries->items[0] : NULL;
+    const struct json *entry = entries && entries->count ? json_at(entries, 0) : NULL;
     if (o.kernel && !kernel) return;
     strbuf_printf(b, "  %-16.*s %4lld x ", STR_ARG(op), whole(l, "count"));
     if (!name.n) {
@@ -117,7 +117,7 @@ static void print_step(const struct json *root, const struct json *s, struct str
     if (measured) strbuf_printf(b, ", measured %.1f us", json_num(measured, 0));
     strbuf_printf(b, "\n  %-16s %4s   %-30s %12s %6s %4s %5s %6s %6s %9s %8s %8s %5s%s\n", "op", "n", "kernel", "grid x block", "shKB", "regs", "spill", "cubin", "ms", "MB", "limit", "predict",
                   "", measured ? " measured" : "");
-    for (uint32_t i = 0; launches && i < launches->count; i++) print_launch(root, &launches->items[i], b);
+    for (uint32_t i = 0; launches && i < launches->count; i++) print_launch(root, json_at(launches, i), b);
 }
 
 static void print_table(const struct json *root, struct strbuf *b)
@@ -128,10 +128,10 @@ static void print_table(const struct json *root, struct strbuf *b)
     double bytes = 0, ms = 0;
     long long compiled = 0, spilling = 0;
     for (uint32_t i = 0; kernels && i < kernels->count; i++) {
-        const struct json *k = &kernels->items[i], *entries = json_get(k, "entries");
+        const struct json *k = json_at(kernels, i), *entries = json_get(k, "entries");
         bytes += num(k, "cubin_bytes"), ms += num(k, "compile_ms");
         compiled += str_is(json_str(json_get(k, "origin"), ""), "compiled");
-        for (uint32_t e = 0; entries && e < entries->count; e++) spilling += whole(&entries->items[e], "spill_stores") > 0;
+        for (uint32_t e = 0; entries && e < entries->count; e++) spilling += whole(json_at(entries, e), "spill_stores") > 0;
     }
     strbuf_printf(b, "%.*s on %.*s (%.*s)", STR_ARG(model), STR_ARG(device), STR_ARG(arch));
     if (kv.n) strbuf_printf(b, ", cache %.*s", STR_ARG(kv));
@@ -139,7 +139,7 @@ static void print_table(const struct json *root, struct strbuf *b)
     strbuf_printf(b, "%u kernels, %.1f kB, %.0f ms of compiling (%lld now), %lld with spills; compiler %.*s\n", kernels ? kernels->count : 0, bytes / 1024, ms, compiled, spilling,
                   STR_ARG(compiler));
     if (json_get(root, "exported")) strbuf_printf(b, "%lld kernels written to %s\n", whole(root, "exported"), o.export_dir);
-    for (uint32_t i = 0; steps && i < steps->count; i++) print_step(root, &steps->items[i], b);
+    for (uint32_t i = 0; steps && i < steps->count; i++) print_step(root, json_at(steps, i), b);
 }
 
 static int print(const char *json)

@@ -132,7 +132,7 @@ static enum rose_status read_listing(struct pull *p, struct str text, struct ros
     if (!json_is(files, JSON_ARRAY) || files->count > MAX_FILES) return malformed(p, "it lists no files", err);
     p->files = ARENA_ARRAY(&p->arena, struct pull_file, files->count + 1);
     if (!p->files) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    for (p->count = 0; p->count < files->count; p->count++) ROSE_TRY(read_entry(p, &files->items[p->count], &p->files[p->count], err));
+    for (p->count = 0; p->count < files->count; p->count++) ROSE_TRY(read_entry(p, json_at(files, p->count), &p->files[p->count], err));
     return ROSE_OK;
 }
 

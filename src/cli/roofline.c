@@ -26,7 +26,7 @@ static struct axes range(const struct json *root)
     const struct json *results = json_get(root, "results");
     double x0 = 1e9, x1 = 1e-9, y0 = 1e18, y1 = 1, tensor = num(root, "tensor_rate"), bandwidth = num(root, "bandwidth");
     for (uint32_t i = 0; i < results->count; i++) {
-        const struct json *r = &results->items[i];
+        const struct json *r = json_at(results, i);
         double x = num(r, "bytes") > 0 ? num(r, "ops") / num(r, "bytes") : 0, us = num(r, "us") > 0 ? num(r, "us") : num(r, "predicted_us");
         if (x <= 0 || us <= 0) continue;
         x0 = fmin(x0, x), x1 = fmax(x1, x);
@@ -92,13 +92,13 @@ static void point(const struct json *root, const struct json *r, const struct ax
     strbuf_printf(b, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4.5\"><title>", measured ? "point" : "plan", px, py);
     for (uint32_t i = 0; i < numbers->count; i++) {
         char key[64];
-        snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(&numbers->items[i], "")));
+        snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(json_at(numbers, i), "")));
         strbuf_printf(b, "%s=%lld ", key, (long long)json_int(json_get(r, key), 0));
     }
     strbuf_printf(b, "%.2f us%s, %.0f%% of the limit</title></circle>\n", us, measured ? "" : " predicted", 100 * num(r, "limit_us") / us);
     if (!labelled) return;
     char key[64], label[80];
-    snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(&numbers->items[0], "")));
+    snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(json_at(numbers, 0), "")));
     snprintf(label, sizeof label, "%lld", (long long)json_int(json_get(r, key), 0));
     text(b, px + 8, py + 4, "start", "small", label);
 }
@@ -128,10 +128,10 @@ void cli_roofline(const struct json *root, struct strbuf *b)
     strbuf_adds(b, " on ");
     escaped(b, json_str(json_get(root, "device"), ""));
     strbuf_adds(b, ", by ");
-    escaped(b, numbers->count ? json_str(&numbers->items[0], "") : STR(""));
+    escaped(b, numbers->count ? json_str(json_at(numbers, 0), "") : STR(""));
     strbuf_adds(b, "</text>\n");
     grid(&a, b);
     roofs(root, &a, b);
-    for (uint32_t i = 0; i < results->count; i++) point(root, &results->items[i], &a, results->count <= 40, b);
+    for (uint32_t i = 0; i < results->count; i++) point(root, json_at(results, i), &a, results->count <= 40, b);
     strbuf_adds(b, "</svg>\n");
 }

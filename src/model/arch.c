@@ -63,7 +63,7 @@ static enum rose_status qwen_moe_json(arena_t *arena, const struct json *j, stru
     for (int32_t i = 0; i < c->layers; i++) {
         bool moe = (i + 1) % step == 0;
         for (uint32_t k = 0; json_is(dense, JSON_ARRAY) && k < dense->count; k++)
-            if (json_int(&dense->items[k], -1) == i) moe = false;
+            if (json_int(json_at(dense, k), -1) == i) moe = false;
         c->layer[i].moe = moe;
     }
     return ROSE_OK;
@@ -142,7 +142,7 @@ static enum rose_status smollm3_json(arena_t *arena, const struct json *j, struc
         return status_set(err, ROSE_FORMAT, "config.json: \"no_rope_layers\" must hold a number for each of the %d layers", c->layers);
     bool use = json_bool(json_get(j, "use_sliding_window"), false);
     for (int32_t i = 0; i < c->layers; i++) {
-        bool rope = json_is_null(list) ? (i + 1) % interval != 0 : json_int(&list->items[i], 1) != 0;
+        bool rope = json_is_null(list) ? (i + 1) % interval != 0 : json_int(json_at(list, i), 1) != 0;
         c->layer[i].rope = rope ? 0 : -1;
         /* Without layer_types, the window is for the layers without rope. */
         if (!use || (json_is_null(json_get(j, "layer_types")) && rope)) c->layer[i].window = 0;

@@ -94,7 +94,7 @@ static enum rose_status modernbert_json(arena_t *arena, const struct json *j, st
     if (!json_is_null(types) && (!json_is(types, JSON_ARRAY) || (int32_t)types->count < c->layers))
         return status_set(err, ROSE_FORMAT, "config.json: \"layer_types\" must name all %d layers", c->layers);
     for (int32_t i = 0; i < c->layers; i++) {
-        struct str type = json_is_null(types) ? (i % period ? STR("sliding_attention") : STR("full_attention")) : json_str(&types->items[i], "");
+        struct str type = json_is_null(types) ? (i % period ? STR("sliding_attention") : STR("full_attention")) : json_str(json_at(types, i), "");
         bool local = str_is(type, "sliding_attention");
         if (!local && !str_is(type, "full_attention"))
             return status_set(err, ROSE_UNSUPPORTED, "config.json: layer %d has attention of type \"" STR_FMT "\", which is not supported", i, STR_ARG(type));

@@ -46,7 +46,7 @@ static enum rose_status factors(struct arena *arena, const struct json *list, in
     float *f = ARENA_ARRAY(arena, float, (size_t)count);
     if (!f) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     for (int32_t i = 0; i < count; i++) {
-        f[i] = (float)json_num(&list->items[i], 0);
+        f[i] = (float)json_num(json_at(list, i), 0);
         if (!(f[i] > 0) || isinf(f[i])) return status_set(err, ROSE_FORMAT, "config.json: longrope \"%s\"[%d] must be a positive number", what, i);
     }
     *out = f;
@@ -106,7 +106,7 @@ static int32_t token_id(const struct json *v, const struct model_config *c)
 static enum rose_status read_eos(const struct json *v, struct model_config *c, struct rose_error *err)
 {
     if (json_is(v, JSON_ARRAY)) {
-        for (uint32_t i = 0; i < v->count; i++) ROSE_TRY(read_eos(&v->items[i], c, err));
+        for (uint32_t i = 0; i < v->count; i++) ROSE_TRY(read_eos(json_at(v, i), c, err));
         return ROSE_OK;
     }
     int64_t id = json_int(v, -1);
@@ -153,7 +153,7 @@ static enum rose_status read_windows(const struct json *j, struct model_config *
     if (!json_is_null(types) && (!json_is(types, JSON_ARRAY) || (int32_t)types->count < c->layers))
         return status_set(err, ROSE_FORMAT, "config.json: \"layer_types\" must name all %d layers", c->layers);
     for (int32_t i = 0; i < c->layers; i++) {
-        struct str type = json_is_null(types) ? STR("sliding_attention") : json_str(&types->items[i], "");
+        struct str type = json_is_null(types) ? STR("sliding_attention") : json_str(json_at(types, i), "");
         if (str_is(type, "sliding_attention")) c->layer[i].window = window;
         else if (!str_is(type, "full_attention"))
             return status_set(err, ROSE_UNSUPPORTED, "config.json: layer %d has attention of type \"" STR_FMT "\", which is not supported", i, STR_ARG(type));

@@ -74,7 +74,7 @@ static enum rose_status read_pooling(struct reader *r, const char *folder, const
     struct str mode = STR("mean");
     const struct json *named = json_get(j, "pooling_mode");
     int on = 0;
-    if (json_is(named, JSON_ARRAY)) on = (int)named->count, named = named->count ? &named->items[0] : NULL;
+    if (json_is(named, JSON_ARRAY)) on = (int)named->count, named = named->count ? json_at(named, 0) : NULL;
     if (json_is(named, JSON_STRING)) mode = named->string;
     else if (named && !json_is(named, JSON_NULL)) return status_set(r->err, ROSE_FORMAT, "%s/config.json: \"pooling_mode\" must be a name", folder);
     else
@@ -172,8 +172,8 @@ static enum rose_status read_prompts(struct reader *r)
     const char **names = ARENA_ARRAY(r->arena, const char *, list->count), **texts = ARENA_ARRAY(r->arena, const char *, list->count);
     if (!names || !texts) return no_memory(r);
     for (uint32_t i = 0; i < list->count; i++) {
-        if (!(names[i] = text_of(r, list->members[i].key)) || !(texts[i] = text_of(r, json_str(&list->members[i].value, "")))) return no_memory(r);
-        if (str_eq(list->members[i].key, wanted)) h->default_prompt = names[i];
+        if (!(names[i] = text_of(r, json_member(list, i)->key)) || !(texts[i] = text_of(r, json_str(&json_member(list, i)->value, "")))) return no_memory(r);
+        if (str_eq(json_member(list, i)->key, wanted)) h->default_prompt = names[i];
     }
     h->prompts_count = (int32_t)list->count;
     h->prompt = names;
@@ -256,7 +256,7 @@ static enum rose_status read_classifier(struct reader *r)
 static bool has_architecture(struct reader *r, struct str end)
 {
     const struct json *list = json_get(r->transformers, "architectures");
-    return json_is(list, JSON_ARRAY) && list->count && str_ends(json_str(&list->items[0], ""), end);
+    return json_is(list, JSON_ARRAY) && list->count && str_ends(json_str(json_at(list, 0), ""), end);
 }
 
 static bool contains(const char *text, const char *part)
@@ -303,7 +303,7 @@ static enum rose_status read_files(struct reader *r, bool *pooled, bool *scored)
     ROSE_TRY(read_json(r, "", "config_sentence_transformers.json", &r->sentence));
     if (!r->modules) return read_transformer(r, "");
     if (!json_is(r->modules, JSON_ARRAY)) return status_set(r->err, ROSE_FORMAT, "modules.json must be a list of modules");
-    for (uint32_t i = 0; i < r->modules->count; i++) ROSE_TRY(read_module(r, &r->modules->items[i], pooled, scored));
+    for (uint32_t i = 0; i < r->modules->count; i++) ROSE_TRY(read_module(r, json_at(r->modules, i), pooled, scored));
     return ROSE_OK;
 }
 

@@ -27,14 +27,14 @@ static enum rose_status must_be_list(const struct json *q, const char *key, stru
     const struct json *v = json_get(q, key);
     if (json_is_null(v)) return ROSE_OK;
     bool good = v->type == JSON_ARRAY;
-    for (uint32_t i = 0; good && i < v->count; i++) good = v->items[i].type == JSON_STRING;
+    for (uint32_t i = 0; good && i < v->count; i++) good = json_at(v, i)->type == JSON_STRING;
     return good ? ROSE_OK : status_set(err, ROSE_FORMAT, "config.json: quantization_config \"%s\" must be a list of names", key);
 }
 
 static enum rose_status read_block(const struct json *v, const char *key, struct model_quant *out, struct rose_error *err)
 {
     int64_t rows = 0, cols = 0;
-    if (json_is(v, JSON_ARRAY) && v->count == 2) rows = json_int(&v->items[0], 0), cols = json_int(&v->items[1], 0);
+    if (json_is(v, JSON_ARRAY) && v->count == 2) rows = json_int(json_at(v, 0), 0), cols = json_int(json_at(v, 1), 0);
     if (rows < 1 || rows > MOST_BLOCK || cols < 128 || cols > MOST_BLOCK || cols % 128)
         return refuse(err, key, v, "blocks are [rows, columns], each up to 65536, the columns a multiple of 128");
     *out = (struct model_quant){QUANT_FP8_BLOCK, (int32_t)rows, (int32_t)cols, out->scale};
@@ -77,7 +77,7 @@ static enum rose_status read_compressed(const struct json *q, struct model_quant
         return status_set(err, ROSE_FORMAT, "config.json: quantization_config \"config_groups\" must be an object with a group or more");
     for (uint32_t i = 0; i < groups->count; i++) {
         struct model_quant group;
-        ROSE_TRY(read_scheme(json_get(&groups->members[i].value, "weights"), &group, err));
+        ROSE_TRY(read_scheme(json_get(&json_member(groups, i)->value, "weights"), &group, err));
         if (i && (group.kind != out->kind || group.block_rows != out->block_rows || group.block_cols != out->block_cols))
             return status_set(err, ROSE_UNSUPPORTED, "config.json: quantization_config has groups of different kinds; one kind for all is supported");
         *out = group;

@@ -66,7 +66,7 @@ static bool add_blocks(struct strbuf *b, const struct json *content, const char 
     struct strbuf text = {0}, thoughts = {0};
     bool ok = true;
     for (uint32_t i = 0; ok && i < content->count; i++) {
-        const struct json *block = &content->items[i];
+        const struct json *block = json_at(content, i);
         struct str type = json_str(json_get(block, "type"), "");
         bool is_text = str_is(type, "text"), is_thought = str_is(type, "thinking");
         const struct json *t = json_get(block, is_text ? "text" : "thinking");
@@ -96,10 +96,10 @@ static bool add_content(struct strbuf *b, const struct json *content, const char
 
 static bool add_messages(struct strbuf *b, struct api_request *r, struct api_error *e)
 {
-    const struct json *last = &r->messages->items[r->messages->count - 1];
+    const struct json *last = json_at(r->messages, r->messages->count - 1);
     r->continue_final_message = str_is(json_str(json_get(last, "role"), ""), "assistant"); /* an answer begun by the caller */
     strbuf_adds(b, "{");
-    if (r->kwargs) strbuf_printf(b, "\"enable_thinking\":%s,", json_is(&r->kwargs->members[0].value, JSON_TRUE) ? "true" : "false");
+    if (r->kwargs) strbuf_printf(b, "\"enable_thinking\":%s,", json_is(&json_member(r->kwargs, 0)->value, JSON_TRUE) ? "true" : "false");
     strbuf_printf(b, "\"tools\":null,\"add_generation_prompt\":%s,\"continue_final_message\":%s,\"messages\":[", r->continue_final_message ? "false" : "true",
                   r->continue_final_message ? "true" : "false");
     if (!json_is_null(r->system)) {
@@ -108,7 +108,7 @@ static bool add_messages(struct strbuf *b, struct api_request *r, struct api_err
         strbuf_adds(b, "},");
     }
     for (uint32_t i = 0; i < r->messages->count; i++) {
-        const struct json *m = &r->messages->items[i];
+        const struct json *m = json_at(r->messages, i);
         struct str role = json_str(json_get(m, "role"), "");
         char name[64];
         snprintf(name, sizeof name, "messages[%u]", i);

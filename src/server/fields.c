@@ -122,12 +122,12 @@ bool fields_read(const struct field *table, size_t rows, const char *where, cons
     if (object->type != JSON_OBJECT) return api_error_field(e, *where ? where : NULL, "the request's body must be a JSON object");
     char name[96];
     for (uint32_t i = 0; i < object->count; i++) {
-        struct str key = object->members[i].key;
+        struct str key = json_member(object, i)->key;
         snprintf(name, sizeof name, "%s%.*s", where, (int)ROSE_MIN(key.n, 64), key.p);
         size_t row = 0;
         while (row < rows && !str_is(key, table[row].name)) row++;
         if (row == rows) return api_error_set(e, 400, "invalid_request_error", "unknown_parameter", name, "unknown field %s", name);
-        if (!read_one(&table[row], name, &object->members[i].value, target, arena, e)) return false;
+        if (!read_one(&table[row], name, &json_member(object, i)->value, target, arena, e)) return false;
     }
     return true;
 }

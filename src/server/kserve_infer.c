@@ -300,8 +300,8 @@ static bool read_how(const struct kserve_request *q, struct arena *a, struct ros
     r->priority = q->priority;
     r->deadline_ms = q->timeout_us ? q->timeout_us / 1000 + 1 : 0;
     for (uint32_t i = 0; q->parameters && i < q->parameters->count; i++) {
-        struct str key = q->parameters->members[i].key;
-        const struct json *v = &q->parameters->members[i].value;
+        struct str key = json_member(q->parameters, i)->key;
+        const struct json *v = &json_member(q->parameters, i)->value;
         size_t k = 0;
         while (k < ROSE_COUNT(known) && !str_is(key, known[k])) k++;
         if (k < ROSE_COUNT(known)) continue;

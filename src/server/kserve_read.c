@@ -45,8 +45,8 @@ bool kserve_read_wanted_parameters(const struct json *p, bool input, struct kser
     if (!p || p->type == JSON_NULL) return true;
     if (p->type != JSON_OBJECT) return kserve_wrong(e, "a tensor's parameters must be an object");
     for (uint32_t i = 0; i < p->count; i++) {
-        struct str key = p->members[i].key;
-        const struct json *v = &p->members[i].value;
+        struct str key = json_member(p, i)->key;
+        const struct json *v = &json_member(p, i)->value;
         size_t n = 0;
         if (str_is(key, "shared_memory_region")) {
             if (v->type != JSON_STRING || !v->string.n) return kserve_wrong(e, "parameter shared_memory_region must be a region's name");
@@ -95,8 +95,8 @@ static bool read_shape(const struct json *v, struct kserve_tensor *t, struct api
     if (v->count > KSERVE_RANK) return kserve_wrong(e, "input '%.*s' has %u dimensions; at most %d are taken", n, t->name.p, v->count, KSERVE_RANK);
     t->rank = (int)v->count;
     for (uint32_t i = 0; i < v->count; i++) {
-        if (v->items[i].type != JSON_NUMBER || !v->items[i].is_integer || v->items[i].integer < 0) return kserve_wrong(e, "input '%.*s': a dimension of its shape is no whole number of 0 or more", n, t->name.p);
-        t->shape[i] = v->items[i].integer;
+        if (json_at(v, i)->type != JSON_NUMBER || !json_at(v, i)->is_integer || json_at(v, i)->integer < 0) return kserve_wrong(e, "input '%.*s': a dimension of its shape is no whole number of 0 or more", n, t->name.p);
+        t->shape[i] = json_at(v, i)->integer;
     }
     return kserve_elements(t->shape, t->rank, &t->elements) || kserve_wrong(e, "input '%.*s': its shape has more than %d elements", n, t->name.p, KSERVE_ELEMENTS);
 }
@@ -107,8 +107,8 @@ static bool read_input(const struct json *in, struct str *raw, struct arena *are
     if (in->type != JSON_OBJECT) return kserve_wrong(e, "inputs must be a list of objects");
     for (uint32_t i = 0; i < in->count; i++) {
         size_t k = 0;
-        while (k < ROSE_COUNT(known) && !str_is(in->members[i].key, known[k])) k++;
-        if (k == ROSE_COUNT(known)) return kserve_wrong(e, "unknown field %.*s of an input", (int)ROSE_MIN(in->members[i].key.n, 64), in->members[i].key.p);
+        while (k < ROSE_COUNT(known) && !str_is(json_member(in, i)->key, known[k])) k++;
+        if (k == ROSE_COUNT(known)) return kserve_wrong(e, "unknown field %.*s of an input", (int)ROSE_MIN(json_member(in, i)->key.n, 64), json_member(in, i)->key.p);
     }
     const struct json *data = json_get(in, "data"), *parameters = json_get(in, "parameters"), *size = json_get(parameters, "binary_data_size");
     struct kserve_wanted from = {.type = -1};
@@ -134,8 +134,8 @@ static bool read_wanted(const struct json *out, bool binary, struct kserve_wante
 {
     if (out->type != JSON_OBJECT) return kserve_wrong(e, "outputs must be a list of objects");
     for (uint32_t i = 0; i < out->count; i++)
-        if (!str_is(out->members[i].key, "name") && !str_is(out->members[i].key, "parameters"))
-            return kserve_wrong(e, "unknown field %.*s of an output", (int)ROSE_MIN(out->members[i].key.n, 64), out->members[i].key.p);
+        if (!str_is(json_member(out, i)->key, "name") && !str_is(json_member(out, i)->key, "parameters"))
+            return kserve_wrong(e, "unknown field %.*s of an output", (int)ROSE_MIN(json_member(out, i)->key.n, 64), json_member(out, i)->key.p);
     *w = (struct kserve_wanted){.name = json_str(json_get(out, "name"), ""), .binary = binary, .type = -1};
     if (!w->name.n) return kserve_wrong(e, "an output has no name");
     return kserve_read_wanted_parameters(json_get(out, "parameters"), false, w, e);
@@ -157,8 +157,8 @@ static bool read_object(const struct json *body, struct str raw, struct arena *a
     if (body->type != JSON_OBJECT) return kserve_wrong(e, "the request must be a JSON object");
     for (uint32_t i = 0; i < body->count; i++) {
         size_t k = 0;
-        while (k < ROSE_COUNT(known) && !str_is(body->members[i].key, known[k])) k++;
-        if (k == ROSE_COUNT(known)) return kserve_wrong(e, "unknown field %.*s", (int)ROSE_MIN(body->members[i].key.n, 64), body->members[i].key.p);
+        while (k < ROSE_COUNT(known) && !str_is(json_member(body, i)->key, known[k])) k++;
+        if (k == ROSE_COUNT(known)) return kserve_wrong(e, "unknown field %.*s", (int)ROSE_MIN(json_member(body, i)->key.n, 64), json_member(body, i)->key.p);
     }
     const struct json *id = json_get(body, "id"), *inputs = json_get(body, "inputs"), *outputs = json_get(body, "outputs"), *parameters = json_get(body, "parameters");
     if (!json_is_null(id) && id->type != JSON_STRING) return kserve_wrong(e, "id must be a string");
@@ -169,10 +169,10 @@ static bool read_object(const struct json *body, struct str raw, struct arena *a
     r->wanted = ARENA_ARRAY(arena, struct kserve_wanted, (size_t)r->wanted_count + 1);
     if (!r->inputs || !r->wanted) return kserve_too_large(e);
     for (int i = 0; i < r->inputs_count; i++)
-        if (!read_input(&inputs->items[i], &raw, arena, regions, &r->inputs[i], e)) return false;
+        if (!read_input(json_at(inputs, i), &raw, arena, regions, &r->inputs[i], e)) return false;
     if (raw.n) return kserve_wrong(e, "%zu bytes are left behind the tensors", raw.n);
     for (int i = 0; i < r->wanted_count; i++)
-        if (!read_wanted(&outputs->items[i], r->binary, &r->wanted[i], e)) return false;
+        if (!read_wanted(json_at(outputs, i), r->binary, &r->wanted[i], e)) return false;
     return true;
 }
 

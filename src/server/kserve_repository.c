@@ -27,9 +27,9 @@ static bool bring_policy(struct server *s, struct str name, const struct json *p
     snprintf(text, sizeof text, "%.*s", (int)ROSE_MIN(name.n, MODEL_NAME_MAX), name.p);
     if (!json_is_null(parameters) && parameters->type != JSON_OBJECT) return api_error_field(e, "parameters", "parameters must be an object");
     for (uint32_t i = 0; parameters && i < parameters->count; i++)
-        if (!str_is(parameters->members[i].key, "config"))
+        if (!str_is(json_member(parameters, i)->key, "config"))
             return api_error_set(e, 501, "invalid_request_error", "unsupported_parameter", NULL, "load parameter '%.*s': files are not taken from requests, they are those of the model's directory; 'config' can bring a version_policy",
-                                 (int)ROSE_MIN(parameters->members[i].key.n, 64), parameters->members[i].key.p);
+                                 (int)ROSE_MIN(json_member(parameters, i)->key.n, 64), json_member(parameters, i)->key.p);
     if (config && (config->type != JSON_STRING || json_parse(arena, NULL, config->string, &read, &err) != ROSE_OK))
         return api_error_field(e, "config", "load parameter 'config' must be the JSON text of a model configuration%s%.200s", err.message[0] ? ": " : "", err.message);
     enum rose_status st = config ? versions_read_json(read, text, &p, &err) : ROSE_OK;
@@ -127,7 +127,7 @@ static bool change_log(struct server *s, struct str key, const struct json *v, s
 static bool change_trace(struct server *s, struct str key, const struct json *v, struct api_error *e)
 {
     struct kserve_settings *k = &s->settings;
-    const struct json *first = v->type == JSON_ARRAY && v->count == 1 ? &v->items[0] : v; /* a value or a list of one */
+    const struct json *first = v->type == JSON_ARRAY && v->count == 1 ? json_at(v, 0) : v; /* a value or a list of one */
     struct { const char *name; char *to; const char *fallback; } numbers[] = {{"trace_rate", k->rate, "1000"}, {"trace_count", k->count, "-1"}, {"log_frequency", k->frequency, "0"}};
     for (size_t i = 0; i < ROSE_COUNT(numbers); i++) {
         int64_t n;
@@ -151,7 +151,7 @@ bool kserve_settings_change(struct server *s, bool log, const struct json *setti
     struct kserve_settings before = s->settings;
     if (!json_is_null(settings) && settings->type != JSON_OBJECT) return api_error_field(e, NULL, "the request must be a JSON object");
     for (uint32_t i = 0; settings && i < settings->count; i++) {
-        const struct json_member *m = &settings->members[i];
+        const struct json_member *m = json_member(settings, i);
         if (log ? change_log(s, m->key, &m->value, e) : change_trace(s, m->key, &m->value, e)) continue;
         s->settings = before; /* all or nothing */
         return false;

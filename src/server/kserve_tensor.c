@@ -169,7 +169,7 @@ static bool fill(struct filling *f, const struct json *v)
 {
     if (v->type == JSON_ARRAY) {
         for (uint32_t i = 0; i < v->count; i++)
-            if (!fill(f, &v->items[i])) return false;
+            if (!fill(f, json_at(v, i))) return false;
         return true;
     }
     f->count++;

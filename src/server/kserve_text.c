@@ -85,7 +85,7 @@ static bool put_one(struct members *m, struct str key, const struct json *v, int
 static bool put_object(struct members *m, const struct json *object, int depth, struct api_error *e)
 {
     for (uint32_t i = 0; i < object->count; i++)
-        if (!put_one(m, object->members[i].key, &object->members[i].value, depth, e)) return false;
+        if (!put_one(m, json_member(object, i)->key, &json_member(object, i)->value, depth, e)) return false;
     return true;
 }
 
@@ -126,7 +126,7 @@ static void unwrap(struct members *m)
 {
     for (uint32_t i = 0; i < m->object.count; i++) {
         struct json *v = &m->object.members[i].value;
-        if (v->type == JSON_ARRAY && v->count == 1 && !str_is(m->object.members[i].key, "stop")) *v = v->items[0];
+        if (v->type == JSON_ARRAY && v->count == 1 && !str_is(m->object.members[i].key, "stop")) *v = *json_at(v, 0);
     }
 }
 

@@ -17,7 +17,7 @@ bool api_stops(const struct json *v, const char *field, struct arena *arena, str
     const char **stops = ARENA_ARRAY(arena, const char *, count + 1);
     if (!stops) return api_error_set(e, 503, "server_error", NULL, NULL, "out of memory");
     for (uint32_t i = 0; i < count; i++) {
-        const struct json *s = one ? v : &v->items[i];
+        const struct json *s = one ? v : json_at(v, i);
         if (s->type != JSON_STRING) return api_error_field(e, field, "%s[%u] must be a string", field, i);
         if (s->string.n == 0) return api_error_field(e, field, "%s[%u] is empty: an empty text would stop every answer before it begins", field, i);
         if (memchr(s->string.p, 0, s->string.n)) return api_error_field(e, field, "%s[%u] has a NUL character", field, i);
@@ -34,7 +34,7 @@ bool api_token_list(const struct json *v, const char *field, struct arena *arena
     *ids = ARENA_ARRAY(arena, int32_t, (size_t)v->count + 1);
     if (!*ids) return api_error_set(e, 503, "server_error", NULL, NULL, "out of memory");
     for (uint32_t i = 0; i < v->count; i++) {
-        int64_t id = json_int(&v->items[i], -1);
+        int64_t id = json_int(json_at(v, i), -1);
         if (id < 0 || id > INT32_MAX) return api_error_field(e, field, "%s[%u] must be a token id", field, i);
         (*ids)[i] = (int32_t)id;
     }
@@ -62,8 +62,8 @@ static bool read_bias(void *target, const struct json *v, struct arena *arena, s
     if (!b) return api_error_set(e, 503, "server_error", NULL, NULL, "out of memory");
     for (uint32_t i = 0; i < v->count; i++) {
         int64_t id;
-        const struct json *x = &v->members[i].value;
-        if (!str_to_i64(v->members[i].key, &id) || id < 0 || id > INT32_MAX) return api_error_field(e, "logit_bias", "logit_bias: a key is no token id");
+        const struct json *x = &json_member(v, i)->value;
+        if (!str_to_i64(json_member(v, i)->key, &id) || id < 0 || id > INT32_MAX) return api_error_field(e, "logit_bias", "logit_bias: a key is no token id");
         if (x->type != JSON_NUMBER || !(x->number >= -100 && x->number <= 100)) return api_error_field(e, "logit_bias", "logit_bias of token %d must be a number from -100 to 100", (int)id);
         b[i] = (struct rose_logit_bias){(int32_t)id, (float)x->number};
     }
@@ -100,7 +100,7 @@ static bool read_modalities(void *target, const struct json *v, struct arena *ar
 {
     (void)target, (void)arena;
     for (uint32_t i = 0; v->type == JSON_ARRAY && i < v->count; i++)
-        if (!str_is(json_str(&v->items[i], ""), "text")) return api_error_field(e, "modalities", "modalities: only \"text\" is supported");
+        if (!str_is(json_str(json_at(v, i), ""), "text")) return api_error_field(e, "modalities", "modalities: only \"text\" is supported");
     return v->type == JSON_ARRAY || api_error_field(e, "modalities", "modalities must be a list");
 }
 
@@ -228,7 +228,7 @@ static bool add_content(struct strbuf *b, const struct json *content, uint32_t m
     struct strbuf text = {0};
     bool ok = true;
     for (uint32_t i = 0; ok && i < content->count; i++) {
-        const struct json *part = &content->items[i];
+        const struct json *part = json_at(content, i);
         struct str type = json_str(json_get(part, "type"), part->type == JSON_STRING ? "text" : "");
         const struct json *t = part->type == JSON_STRING ? part : json_get(part, str_is(type, "refusal") ? "refusal" : "text");
         if (!str_is(type, "text") && !str_is(type, "refusal") && !str_is(type, "input_text") && !str_is(type, "output_text"))
@@ -266,7 +266,7 @@ static void add_object(struct strbuf *b, const struct json *object)
     strbuf_addc(b, '{');
     for (uint32_t i = 0; i < object->count; i++) {
         if (i) strbuf_addc(b, ',');
-        add_member(b, object->members[i].key, &object->members[i].value);
+        add_member(b, json_member(object, i)->key, &json_member(object, i)->value);
     }
     strbuf_addc(b, '}');
 }
@@ -293,15 +293,15 @@ static bool add_message(struct strbuf *b, const struct json *m, uint32_t index, 
     strbuf_adds(b, ",\"content\":");
     if (!add_content(b, json_get(m, "content"), index, e)) return false;
     for (uint32_t i = 0; i < m->count; i++) {
-        struct str key = m->members[i].key;
-        const struct json *v = &m->members[i].value;
+        struct str key = json_member(m, i)->key;
+        const struct json *v = &json_member(m, i)->value;
         if (v->type == JSON_NULL || str_is(key, "role") || str_is(key, "content")) continue;
         strbuf_addc(b, ',');
         if (str_is(key, "tool_calls") && v->type == JSON_ARRAY) {
             strbuf_adds(b, "\"tool_calls\":[");
             for (uint32_t k = 0; k < v->count; k++) {
                 if (k) strbuf_addc(b, ',');
-                add_object(b, &v->items[k]);
+                add_object(b, json_at(v, k));
             }
             strbuf_addc(b, ']');
         } else {
@@ -318,9 +318,9 @@ static bool add_messages(struct strbuf *b, const struct api_request *r, struct a
     strbuf_adds(b, "{");
     /* Of equal keys the last counts: the caller's variables cannot replace what follows. */
     for (uint32_t i = 0; r->kwargs && i < r->kwargs->count; i++) {
-        json_add_str(b, r->kwargs->members[i].key);
+        json_add_str(b, json_member(r->kwargs, i)->key);
         strbuf_addc(b, ':');
-        json_add_value(b, &r->kwargs->members[i].value);
+        json_add_value(b, &json_member(r->kwargs, i)->value);
         strbuf_addc(b, ',');
     }
     if (r->documents) {
@@ -337,7 +337,7 @@ static bool add_messages(struct strbuf *b, const struct api_request *r, struct a
                   r->add_generation_prompt && !r->continue_final_message ? "true" : "false", r->continue_final_message ? "true" : "false");
     for (uint32_t i = 0; i < r->messages->count; i++) {
         if (i) strbuf_addc(b, ',');
-        if (!add_message(b, &r->messages->items[i], i, e)) return false;
+        if (!add_message(b, json_at(r->messages, i), i, e)) return false;
     }
     return strbuf_adds(b, "]}"), true;
 }
@@ -397,14 +397,14 @@ static bool read_prompts(struct api_request *r, struct arena *arena, struct api_
 {
     const struct json *p = r->prompt;
     if (json_is_null(p)) return api_error_field(e, "prompt", "prompt is missing");
-    bool many = p->type == JSON_ARRAY && p->count && p->items[0].type != JSON_NUMBER;
+    bool many = p->type == JSON_ARRAY && p->count && json_at(p, 0)->type != JSON_NUMBER;
     if (p->type == JSON_ARRAY && !p->count) return api_error_field(e, "prompt", "prompt is empty: it must have at least one token");
     r->prompts_count = many ? (int)ROSE_MIN(p->count, (uint32_t)API_MAX_CHOICES + 1) : 1;
     if (r->prompts_count * r->n > API_MAX_CHOICES) return api_error_field(e, "prompt", "prompts times n must be at most %d", API_MAX_CHOICES);
     r->prompts = ARENA_ARRAY(arena, struct api_prompt, (size_t)r->prompts_count);
     if (!r->prompts) return api_error_set(e, 503, "server_error", NULL, NULL, "out of memory");
     for (int i = 0; i < r->prompts_count; i++) {
-        const struct json *v = many ? &p->items[i] : p;
+        const struct json *v = many ? json_at(p, i) : p;
         struct api_prompt *to = &r->prompts[i];
         if (v->type == JSON_STRING) {
             *to = (struct api_prompt){.kind = ROSE_REQUEST_TEXT, .text = v->string};

@@ -148,13 +148,13 @@ bool pooled_read_list(const struct json *v, const char *field, bool ids, struct 
 {
     char name[64];
     if (json_is_null(v)) return api_error_field(e, field, "%s is missing", field);
-    *single = v->type != JSON_ARRAY || (ids && v->count && v->items[0].type == JSON_NUMBER);
+    *single = v->type != JSON_ARRAY || (ids && v->count && json_at(v, 0)->type == JSON_NUMBER);
     if (!*single && !v->count) return api_error_field(e, field, "%s is empty: it must have at least one entry", field);
     if (!*single && v->count > TEXTS_MAX) return too_many(field, v->count, e);
     *count = *single ? 1 : (int)v->count;
     if (!(*out = ARENA_ARRAY(a, struct text_input, (size_t)*count))) return no_memory(e);
     for (int i = 0; i < *count; i++) {
-        const struct json *x = *single ? v : &v->items[i];
+        const struct json *x = *single ? v : json_at(v, i);
         if (*single) snprintf(name, sizeof name, "%.50s", field);
         else snprintf(name, sizeof name, "%.50s[%d]", field, i);
         if (x->type == JSON_ARRAY && !ids) return api_error_field(e, name, "%s must be a string", name);
@@ -169,18 +169,18 @@ static bool read_predict(struct pooled_request *r, struct arena *a, struct api_e
 {
     const struct json *v = r->input;
     if (json_is_null(v)) return api_error_field(e, "inputs", "inputs is missing");
-    r->single = v->type != JSON_ARRAY || !v->count || v->items[0].type != JSON_ARRAY;
+    r->single = v->type != JSON_ARRAY || !v->count || json_at(v, 0)->type != JSON_ARRAY;
     if (v->type == JSON_ARRAY && !v->count) return api_error_field(e, "inputs", "inputs is empty: it must have at least one entry");
     if (!r->single && v->count > TEXTS_MAX) return too_many("inputs", v->count, e);
     r->first_count = r->single ? 1 : (int)v->count;
     if (!(r->first = ARENA_ARRAY(a, struct text_input, (size_t)r->first_count))) return no_memory(e);
     for (int i = 0; i < r->first_count; i++) {
-        const struct json *x = r->single ? v : &v->items[i];
+        const struct json *x = r->single ? v : json_at(v, i);
         struct text_input *to = &r->first[i];
         bool list = x->type == JSON_ARRAY;
         if (list && (x->count < 1 || x->count > 2)) return api_error_field(e, "inputs", "inputs[%d] must be a text or a pair of texts", i);
-        if (!read_text(list ? &x->items[0] : x, "inputs", &to->text, e)) return false;
-        if (list && x->count == 2 && !read_text(&x->items[1], "inputs", &to->pair, e)) return false;
+        if (!read_text(list ? json_at(x, 0) : x, "inputs", &to->text, e)) return false;
+        if (list && x->count == 2 && !read_text(json_at(x, 1), "inputs", &to->pair, e)) return false;
     }
     return true;
 }

@@ -543,12 +543,12 @@ static void reply_trace(struct rpc *r, struct arena *a)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct json *v = &now->members[i].value;
-        struct str text = json_str(v->type == JSON_ARRAY && v->count ? &v->items[0] : v, "");
+        const struct json *v = &json_member(now, i)->value;
+        struct str text = json_str(v->type == JSON_ARRAY && v->count ? json_at(v, 0) : v, "");
         inference__trace_setting_response__settings_entry__init(&entries[i]);
         inference__trace_setting_response__setting_value__init(&values[i]);
         texts[i] = arena_strndup(a, text.p, text.n);
-        entries[i].key = arena_strndup(a, now->members[i].key.p, now->members[i].key.n);
+        entries[i].key = arena_strndup(a, json_member(now, i)->key.p, json_member(now, i)->key.n);
         values[i].value = &texts[i];
         values[i].n_value = 1;
         entries[i].value = &values[i];
@@ -599,10 +599,10 @@ static void reply_log(struct rpc *r, struct arena *a)
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        const struct json *v = &now->members[i].value;
+        const struct json *v = &json_member(now, i)->value;
         inference__log_settings_response__settings_entry__init(&entries[i]);
         inference__log_settings_response__setting_value__init(&values[i]);
-        entries[i].key = arena_strndup(a, now->members[i].key.p, now->members[i].key.n);
+        entries[i].key = arena_strndup(a, json_member(now, i)->key.p, json_member(now, i)->key.n);
         if (v->type == JSON_NUMBER) {
             values[i].parameter_choice_case = INFERENCE__LOG_SETTINGS_RESPONSE__SETTING_VALUE__PARAMETER_CHOICE_UINT32_PARAM;
             values[i].uint32_param = (uint32_t)v->integer;

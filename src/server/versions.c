@@ -109,14 +109,14 @@ enum rose_status versions_read_text(struct str text, struct version_policy *out,
 static enum rose_status read_policy(const struct json *j, struct version_policy *out, struct rose_error *err)
 {
     struct version_policy p = {0};
-    if (!json_is(j, JSON_OBJECT) || j->count != 1 || !kind_of(j->members[0].key, &p.kind) || j->members[0].value.type != JSON_OBJECT)
+    if (!json_is(j, JSON_OBJECT) || j->count != 1 || !kind_of(json_member(j, 0)->key, &p.kind) || json_member(j, 0)->value.type != JSON_OBJECT)
         return status_set(err, ROSE_INVALID, "version_policy must be an object with one of latest, all, specific, each an object");
-    const struct json *v = &j->members[0].value, *list = json_get(v, "versions"), *n = json_get(v, "num_versions");
+    const struct json *v = &json_member(j, 0)->value, *list = json_get(v, "versions"), *n = json_get(v, "num_versions");
     if (p.kind == VERSIONS_LATEST && n) ROSE_TRY(set_count(&p, json_int(n, 0), err));
     if (p.kind == VERSIONS_SPECIFIC && !json_is(list, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "version_policy: specific wants a list of versions");
     for (uint32_t i = 0; p.kind == VERSIONS_SPECIFIC && i < list->count; i++) {
-        int64_t version = json_int(&list->items[i], 0); /* protobuf's JSON writes 64-bit numbers as texts */
-        if (list->items[i].type == JSON_STRING && !str_to_i64(list->items[i].string, &version)) version = 0;
+        int64_t version = json_int(json_at(list, i), 0); /* protobuf's JSON writes 64-bit numbers as texts */
+        if (json_at(list, i)->type == JSON_STRING && !str_to_i64(json_at(list, i)->string, &version)) version = 0;
         ROSE_TRY(add_version(&p, version, err));
     }
     *out = p;
@@ -127,7 +127,7 @@ enum rose_status versions_read_json(const struct json *config, const char *name,
 {
     if (!json_is(config, JSON_OBJECT)) return status_set(err, ROSE_INVALID, "config must be the JSON text of an object");
     for (uint32_t i = 0; i < config->count; i++) {
-        const struct json_member *m = &config->members[i];
+        const struct json_member *m = json_member(config, i);
         if (str_is(m->key, "name") && m->value.type == JSON_STRING && str_is(m->value.string, name)) continue;
         if (!str_is(m->key, "version_policy"))
             return status_set(err, ROSE_UNSUPPORTED, "config: %.*s cannot be set by a load: but for version_policy a configuration follows from the model's files and rose serve's options",

@@ -73,7 +73,7 @@ static enum rose_status each(struct tokenizer *t, const struct json *v, const ch
     if (!json_is(steps, JSON_ARRAY) || depth > 8)
         return bad(err, v, "a Sequence has no steps or is nested too deep");
     for (uint32_t i = 0; i < steps->count; i++)
-        ROSE_TRY(each(t, &steps->items[i], list, depth + 1, read, err));
+        ROSE_TRY(each(t, json_at(steps, i), list, depth + 1, read, err));
     return ROSE_OK;
 }
 
@@ -266,7 +266,7 @@ static void mark_byte_level(struct tokenizer *t)
 /* ["[SEP]", 102] */
 static bool named_id(const struct json *v, uint32_t *id)
 {
-    const struct json *n = json_is(v, JSON_ARRAY) && v->count == 2 ? &v->items[1] : NULL;
+    const struct json *n = json_is(v, JSON_ARRAY) && v->count == 2 ? json_at(v, 1) : NULL;
     if (json_int(n, -1) < 0 || json_int(n, -1) > INT32_MAX) return false;
     *id = (uint32_t)json_int(n, 0);
     return true;
@@ -281,13 +281,13 @@ static enum rose_status read_template(struct tokenizer *t, const struct json *v,
     for (int pass = 0; pass < 2; pass++) {
         total = 0;
         for (uint32_t i = 0; i < list->count; i++) {
-            const struct json *seq = json_get(&list->items[i], "Sequence"),
-                              *tok = json_get(&list->items[i], "SpecialToken");
+            const struct json *seq = json_get(json_at(list, i), "Sequence"),
+                              *tok = json_get(json_at(list, i), "SpecialToken");
             const struct json *item = seq ? seq : tok;
             struct str id = json_str(json_get(item, "id"), "");
             int64_t type = json_int(json_get(item, "type_id"), 0);
             if (!item || type < 0 || type > INT32_MAX)
-                return bad(err, &list->items[i],
+                return bad(err, json_at(list, i),
                            "a piece of a template is neither a Sequence nor a SpecialToken");
             if (seq) {
                 if (pass)
@@ -298,13 +298,13 @@ static enum rose_status read_template(struct tokenizer *t, const struct json *v,
             }
             const struct json *ids = NULL;
             for (uint32_t k = 0; json_is(specials, JSON_OBJECT) && k < specials->count; k++)
-                if (str_eq(specials->members[k].key, id)) ids = json_get(&specials->members[k].value, "ids");
+                if (str_eq(json_member(specials, k)->key, id)) ids = json_get(&json_member(specials, k)->value, "ids");
             if (!json_is(ids, JSON_ARRAY))
                 return bad(err, item, "a template names a special token that special_tokens lacks");
             for (uint32_t k = 0; k < ids->count; k++, total++) {
-                int64_t n = json_int(&ids->items[k], -1);
+                int64_t n = json_int(json_at(ids, k), -1);
                 if (n < 0 || n > INT32_MAX)
-                    return bad(err, &ids->items[k], "an id in special_tokens is no id");
+                    return bad(err, json_at(ids, k), "an id in special_tokens is no id");
                 if (pass) (*out)[total] = (struct post_piece){POST_ID, (uint32_t)n, (uint32_t)type};
             }
         }

@@ -25,7 +25,7 @@ static enum rose_status id_range(const struct json *vocab, const struct json *ad
     int64_t top = (int64_t)count - 1;
     if (json_is(vocab, JSON_OBJECT))
         for (uint32_t i = 0; i < vocab->count; i++) {
-            const struct json *v = &vocab->members[i].value;
+            const struct json *v = &json_member(vocab, i)->value;
             if (!json_is(v, JSON_NUMBER) || !v->is_integer || v->integer < 0)
                 return bad(err, v, "an id in model.vocab is not a whole number");
             if (v->integer > top) top = v->integer;
@@ -45,21 +45,21 @@ static enum rose_status read_vocab(struct tokenizer *t, const struct json *vocab
     if (!list && !json_is(vocab, JSON_OBJECT)) return bad(err, vocab, "model.vocab is missing");
     ROSE_TRY(id_range(vocab, added, &size, err));
     for (uint32_t i = 0; i < vocab->count; i++) {
-        const struct json *item = list ? &vocab->items[i] : NULL;
+        const struct json *item = list ? json_at(vocab, i) : NULL;
         if (list && (!json_is(item, JSON_ARRAY) || item->count != 2 ||
-                     !json_is(&item->items[0], JSON_STRING) || !json_is(&item->items[1], JSON_NUMBER)))
+                     !json_is(json_at(item, 0), JSON_STRING) || !json_is(json_at(item, 1), JSON_NUMBER)))
             return bad(err, item, "an entry of model.vocab is not [token, score]");
-        bytes += list ? item->items[0].string.n : vocab->members[i].key.n;
+        bytes += list ? json_at(item, 0)->string.n : json_member(vocab, i)->key.n;
     }
     char *p = arena_alloc(&t->arena, bytes + 1);
     t->id_flags = ARENA_ARRAY(&t->arena, uint8_t, size + 1);
     if (!p || !t->id_flags || !vocab_init(&t->vocab, &t->arena, size, vocab->count)) return no_memory(err);
     if (list && !(t->scores = ARENA_ARRAY(&t->arena, double, size + 1))) return no_memory(err);
     for (uint32_t i = 0; i < vocab->count; i++) {
-        struct str s = list ? vocab->items[i].items[0].string : vocab->members[i].key;
+        struct str s = list ? json_at(json_at(vocab, i), 0)->string : json_member(vocab, i)->key;
         if (s.n) memcpy(p, s.p, s.n);
-        vocab_put(&t->vocab, (struct str){p, s.n}, list ? i : (uint32_t)vocab->members[i].value.integer);
-        if (list) t->scores[i] = vocab->items[i].items[1].number;
+        vocab_put(&t->vocab, (struct str){p, s.n}, list ? i : (uint32_t)json_member(vocab, i)->value.integer);
+        if (list) t->scores[i] = json_at(json_at(vocab, i), 1)->number;
         p += s.n;
     }
     return ROSE_OK;
@@ -77,11 +77,11 @@ static enum rose_status read_merges(struct tokenizer *t, const struct json *merg
     enum rose_status status = pairs_init(&t->pairs, &t->arena, merges->count) ? ROSE_OK : no_memory(err);
     uint32_t rank = 0;
     for (uint32_t i = 0; i < merges->count && !status; i++) {
-        const struct json *m = &merges->items[i];
+        const struct json *m = json_at(merges, i);
         struct str left, right;
-        if (json_is(m, JSON_ARRAY) && m->count == 2 && json_is(&m->items[0], JSON_STRING) &&
-            json_is(&m->items[1], JSON_STRING))
-            left = m->items[0].string, right = m->items[1].string;
+        if (json_is(m, JSON_ARRAY) && m->count == 2 && json_is(json_at(m, 0), JSON_STRING) &&
+            json_is(json_at(m, 1), JSON_STRING))
+            left = json_at(m, 0)->string, right = json_at(m, 1)->string;
         else if (json_is(m, JSON_STRING) && str_starts(m->string, STR("#version")))
             continue;
         else if (!json_is(m, JSON_STRING) || !bpe_split_merge(m->string, &left, &right)) {
@@ -171,7 +171,7 @@ static enum rose_status read_added(struct tokenizer *t, const struct json *list,
                                   : no_memory(err);
     size_t next = model_count;
     for (uint32_t i = 0; i < list->count && !status; i++) {
-        const struct json *v = &list->items[i], *content = json_get(v, "content");
+        const struct json *v = json_at(list, i), *content = json_get(v, "content");
         if (!json_is(content, JSON_STRING))
             status = bad(err, v, "an added token has no content");
         else if (content->string.n) {

@@ -56,9 +56,9 @@ static enum rose_status open_shards(struct weights *w, const char *dir, const st
     if (!entries) return weights_no_memory(index, err);
     enum rose_status s = ROSE_OK;
     for (uint32_t i = 0; i < map->count && s == ROSE_OK; i++) {
-        entries[i] = &map->members[i];
-        if (map->members[i].value.type != JSON_STRING)
-            s = status_at(err, ROSE_FORMAT, index, (int64_t)map->members[i].value.offset,
+        entries[i] = json_member(map, i);
+        if (json_member(map, i)->value.type != JSON_STRING)
+            s = status_at(err, ROSE_FORMAT, index, (int64_t)json_member(map, i)->value.offset,
                           "%s: weight_map: the file of a tensor is not a string", index);
     }
     if (s == ROSE_OK) qsort(entries, map->count, sizeof *entries, by_file);
@@ -81,12 +81,12 @@ static enum rose_status check_map(struct weights *w, const struct json *map, con
 {
     ROSE_TRY(weights_sort(w, err));
     for (uint32_t i = 0; i < map->count; i++) {
-        struct str name = map->members[i].key, file = map->members[i].value.string;
+        struct str name = json_member(map, i)->key, file = json_member(map, i)->value.string;
         const struct weights_tensor *t = weights_lookup(w, name);
         const char *what;
         if (t && path_ends_in(t->file, file)) continue;
         if (!weights_name_ok(name, WEIGHTS_MAX_NAME, &what)) name = STR("?");
-        return status_at(err, ROSE_FORMAT, index, (int64_t)map->members[i].value.offset,
+        return status_at(err, ROSE_FORMAT, index, (int64_t)json_member(map, i)->value.offset,
                          "%s: tensor " STR_FMT " is not in " STR_FMT ", where weight_map puts it", index,
                          STR_ARG(name), STR_ARG(file));
     }

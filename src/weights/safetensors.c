@@ -45,7 +45,7 @@ static enum rose_status read_shape(struct reader *r, const struct json *shape, s
     if (shape->count > WEIGHTS_MAX_DIMS) return bad(r, t->name, shape, "shape has more than 8 dimensions");
     t->ndim = (int)shape->count;
     for (uint32_t i = 0; i < shape->count; i++) {
-        const struct json *n = &shape->items[i];
+        const struct json *n = json_at(shape, i);
         if (!json_is(n, JSON_NUMBER) || !n->is_integer || n->integer < 0)
             return bad(r, t->name, n, "a dimension is not a whole number below 2^63");
         t->shape[i] = n->integer;
@@ -58,11 +58,11 @@ static enum rose_status read_offsets(struct reader *r, const struct json *offset
     if (!json_is(offsets, JSON_ARRAY) || offsets->count != 2)
         return bad(r, t->name, offsets, "data_offsets is not an array of two numbers");
     for (int i = 0; i < 2; i++) {
-        const struct json *n = &offsets->items[i];
+        const struct json *n = json_at(offsets, i);
         if (!json_is(n, JSON_NUMBER) || !n->is_integer || n->integer < 0)
             return bad(r, t->name, n, "an offset is not a whole number below 2^63");
     }
-    int64_t begin = offsets->items[0].integer, end = offsets->items[1].integer;
+    int64_t begin = json_at(offsets, 0)->integer, end = json_at(offsets, 1)->integer;
     if (end < begin) return bad(r, t->name, offsets, "data_offsets end before they begin");
     if ((uint64_t)(end - begin) != t->bytes) {
         char what[320], shape[192];
@@ -86,9 +86,9 @@ static enum rose_status read_tensor(struct reader *r, const struct json_member *
     if (v->type != JSON_OBJECT) return bad(r, m->key, v, "an object was expected");
     for (uint32_t i = 0; i < v->count; i++)
         for (int k = 0; k < 3; k++) {
-            if (!str_is(v->members[i].key, names[k])) continue;
+            if (!str_is(json_member(v, i)->key, names[k])) continue;
             if (field[k]) return bad(r, m->key, v, "dtype, shape or data_offsets is given twice");
-            field[k] = &v->members[i].value;
+            field[k] = &json_member(v, i)->value;
         }
     for (int k = 0; k < 3; k++)
         if (!field[k])
@@ -122,7 +122,7 @@ static enum rose_status read_header(struct reader *r, int part, const struct jso
     if (root->type != JSON_OBJECT)
         return status_at(r->err, ROSE_FORMAT, r->file, 8, "%s: the header is not a JSON object", r->file);
     for (uint32_t i = 0; i < root->count; i++) {
-        const struct json_member *m = &root->members[i];
+        const struct json_member *m = json_member(root, i);
         if (!str_is(m->key, "__metadata__")) {
             ROSE_TRY(read_tensor(r, m, part));
             continue;

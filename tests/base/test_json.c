@@ -67,4 +67,23 @@ TEST(invalid_utf8)
     arena_free(&arena);
 }
 
-TEST_MAIN(CASE(values), CASE(long_array), CASE(rejects), CASE(invalid_utf8))
+/* Whatever the kind, looking for elements and members is safe. */
+TEST(looking_into_every_kind)
+{
+    static const char *const texts[] = {"null", "true", "7", "1e300", "\"text\"", "[]", "[1]", "{}", "{\"a\":2}"};
+    for (size_t i = 0; i < ROSE_COUNT(texts); i++) {
+        struct arena a;
+        const struct json *v;
+        struct rose_error err = {0};
+        arena_init(&a, 0);
+        CHECK_OK(json_parse(&a, NULL, str_of(texts[i]), &v, &err), err);
+        CHECK_INT(json_int(json_at(v, 0), -1), i == 6 ? 1 : -1);
+        CHECK_INT(json_int(&json_member(v, 0)->value, -1), i == 8 ? 2 : -1);
+        CHECK_INT(json_member(v, 0)->key.n, i == 8 ? 1 : 0);
+        CHECK(json_is_null(json_at(v, 1)) && json_is_null(&json_member(v, 1)->value) && json_is_null(json_at(v, SIZE_MAX)));
+        arena_free(&a);
+    }
+    CHECK(json_is_null(json_at(NULL, 0)) && !json_member(NULL, 0)->key.n);
+}
+
+TEST_MAIN(CASE(looking_into_every_kind), CASE(values), CASE(long_array), CASE(rejects), CASE(invalid_utf8))
