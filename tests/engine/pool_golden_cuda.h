@@ -1,4 +1,4 @@
-/* Models that embed, classify and score on a CUDA device: bf16 weights and activations against the float32 answers of transformers and
+/* Models that embed, classify and score on a CUDA device: bf16 (or f16) weights and activations against the float32 answers of transformers and
  * sentence-transformers, every case alone and all in one ragged batch.
  *
  * Embeddings (a row a text or a row a token) are compared by 1 - cosine, which is what they are for; the answer of a classifier or ranker by
@@ -14,6 +14,7 @@
 
 struct pool_cuda {
     struct device *device;
+    bool f16;                             /* compute in f16, whose steps, and so the bounds, are an eighth of bf16's */
     double worst_bound[2], mean_bound[2]; /* of embeddings, of values */
     /* seen since pool_cuda_model began */
     double worst, mean;
@@ -26,8 +27,8 @@ static inline void pool_cuda_bounds(struct pool_cuda *t, const char *name)
     for (size_t i = 0; i < sizeof pool_golden_bf16 / sizeof *pool_golden_bf16; i++) {
         if (strcmp(pool_golden_bf16[i].name, name)) continue;
         for (int k = 0; k < 2; k++) {
-            t->worst_bound[k] = fmax(least[k][0], 1.5 * pool_golden_bf16[i].worst);
-            t->mean_bound[k] = fmax(least[k][1], 1.5 * pool_golden_bf16[i].mean);
+            t->worst_bound[k] = fmax(least[k][0], 1.5 * pool_golden_bf16[i].worst) / (t->f16 ? 8 : 1);
+            t->mean_bound[k] = fmax(least[k][1], 1.5 * pool_golden_bf16[i].mean) / (t->f16 ? 8 : 1);
         }
         return;
     }
@@ -115,7 +116,7 @@ static inline void pool_cuda_file(struct pool_cuda *t, const struct golden *g, c
     struct rose_error err = {0};
     struct rose_event e;
     struct pool_options o = {.step_tokens = 300, .max_sequences = 64};
-    struct head_wish wish = {.yes = -1, .no = -1};
+    struct head_wish wish = {.yes = -1, .no = -1, .weights = t->f16 ? DTYPE_F16 : DTYPE_NONE};
     uint64_t id;
     enum rose_status s = weights_open(path, &w, &err);
     if (s == ROSE_OK) s = model_open_as(t->device, w, &wish, NULL, NULL, &model, &err);

@@ -26,5 +26,14 @@ static bool open_device(void)
         if (open_device()) pool_cuda_model(&under_test, #name, 1); \
     }
 POOL_CUDA_MODELS(DEFINE)
+/* An encoder and a decoder in f16. */
+TEST(f16)
+{
+    if (!open_device()) return;
+    under_test.f16 = true;
+    pool_cuda_model(&under_test, "embed_bert", 1);
+    pool_cuda_model(&under_test, "class_qwen3", 1);
+    under_test.f16 = false;
+}
 #define ENTRY(name) CASE(name),
-TEST_MAIN(POOL_CUDA_MODELS(ENTRY))
+TEST_MAIN(POOL_CUDA_MODELS(ENTRY) CASE(f16))
