@@ -156,6 +156,15 @@ static enum rose_status parse_number(struct parser *p, struct json *out)
     }
     struct str digits = {p->text.p + start, p->at - start};
     out->type = JSON_NUMBER;
+    if (integer && digits.n <= 15) { /* exact in float64: lists of millions of token ids come by here */
+        bool minus = digits.p[0] == '-';
+        int64_t n = 0;
+        for (size_t k = minus; k < digits.n; k++) n = n * 10 + (digits.p[k] - '0');
+        out->is_integer = true;
+        out->integer = minus ? -n : n;
+        out->number = minus && !n ? -0.0 : (double)out->integer;
+        return ROSE_OK;
+    }
     char text[512];
     if (digits.n >= sizeof text) return fail(p, start, "a number has more than 511 characters");
     memcpy(text, digits.p, digits.n);
@@ -257,9 +266,9 @@ static enum rose_status parse_value(struct parser *p, struct json *out)
         out->type = JSON_STRING;
         return parse_string(p, &out->string);
     }
-    if (literal(p, "true")) return out->type = JSON_TRUE, ROSE_OK;
-    if (literal(p, "false")) return out->type = JSON_FALSE, ROSE_OK;
-    if (literal(p, "null")) return out->type = JSON_NULL, ROSE_OK;
+    if (c == 't' && literal(p, "true")) return out->type = JSON_TRUE, ROSE_OK;
+    if (c == 'f' && literal(p, "false")) return out->type = JSON_FALSE, ROSE_OK;
+    if (c == 'n' && literal(p, "null")) return out->type = JSON_NULL, ROSE_OK;
     return parse_number(p, out);
 }
 
