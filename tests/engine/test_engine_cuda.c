@@ -63,6 +63,16 @@ TEST(the_same_with_few_pages)
     make_jobs();
 }
 
+/* The cache is in the type of the model's step, or e4m3. */
+TEST(a_cache_of_another_type)
+{
+    struct engine *e = NULL;
+    struct engine_options o = base();
+    o.kv = DTYPE_F16;
+    CHECK_INT(engine_open(model, tokenizer, &o, &e, &err), ROSE_UNSUPPORTED);
+    CHECK(!e && !!strstr(err.message, "a cache of F16: this model computes in BF16 on the GPU"));
+}
+
 /* Requests with two long beginnings among them, whose common pages are read once or by each: log-probabilities differ by rounding, and tokens only
  * where two of them are as likely. */
 TEST(common_pages_are_read_once)
@@ -201,7 +211,7 @@ TEST(a_lost_device)
 
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(common_pages_are_read_once),
+    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(a_cache_of_another_type), CASE(common_pages_are_read_once),
 #ifndef ENGINE_GPU
                                              CASE(what_the_loop_asks_of_the_driver),
 #endif
