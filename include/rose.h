@@ -201,6 +201,9 @@ enum rose_status rose_render(const struct rose_engine *engine, const char *input
 enum rose_status rose_render_template(const char *chat_template, size_t template_bytes, const char *file, const char *input, size_t input_bytes, char *text,
                                       size_t capacity, size_t *bytes, struct rose_error *err);
 
+/* 64 digits of a checkpoint's files, their names, sizes and contents (of large ones pieces), NUL-terminated: another model gives others, a copy the same. */
+enum rose_status rose_fingerprint(const char *model, char out[65], struct rose_error *err);
+
 /* What is in a checkpoint, as a JSON text (docs/cli.md lists the keys); free with rose_free. context, sequences and kv as in the engine's options. */
 enum rose_status rose_inspect(const char *model, int context, int sequences, const char *kv, char **json, struct rose_error *err);
 /* The packed weights kept under cache_dir (NULL: $XDG_CACHE_HOME/rose), as a JSON text (docs/cli.md); clear: and remove them. limit as in

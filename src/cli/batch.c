@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/texts.h"
 
 static struct {
-    bool json;
+    bool json, restart;
     const char *alias;
 } o;
 
@@ -18,6 +19,7 @@ static const struct option options[] = {
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512", &cli_common.step_tokens},
     {"kv-bytes", 0, OPTION_SIZE, NULL, "SIZE", NULL, "0", 0, 0, "key-value cache; 0: what the machine has left", &cli_common.kv_bytes},
     {"alias", 0, OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "what \"model\" in the requests says; default: nothing is compared", &o.alias},
+    {"restart", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "write the output anew, whatever is there", &o.restart},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the totals as one JSON object", &o.json},
     CLI_COMMON_OPTIONS,
 };
@@ -62,9 +64,19 @@ int cli_batch(const struct cli_command *self, int argc, char **argv)
         char name[256];
         struct server_model model = {.name = o.alias ? o.alias : cli_model_name(words[0], name, sizeof name), .engine = e.engine};
         struct batch_options batch = {.any_name = !o.alias, .input = words[1], .output = words[2], .at_once = (int)cli_common.sequences * 2, .progress = show_progress, .user = &terminal};
+        struct texts_made made;
+        char context[24], template[24] = "(the model's)";
+        snprintf(context, sizeof context, "%lld", (long long)cli_common.context);
+        if (e.chat_template) snprintf(template, sizeof template, "%016llx", (unsigned long long)resume_hash(e.chat_template, strlen(e.chat_template)));
+        s = texts_made(&made, "rose batch", words[0], words[1], words[2], o.restart, &err);
+        resume_option(&made.resume, "kv", cli_common.kv);
+        resume_option(&made.resume, "ctx", context);
+        resume_option(&made.resume, "chat-template", template);
+        batch.resume = &made.resume;
+        batch.restart = o.restart;
         signal(SIGINT, on_interrupt);
         signal(SIGTERM, on_interrupt);
-        s = batch_run(&batch, &model, &report, &err);
+        if (s == ROSE_OK) s = batch_run(&batch, &model, &report, &err);
         if (terminal) fputc('\n', stderr);
         if (s == ROSE_OK && o.json)
             printf("{\"total\":%d,\"skipped\":%d,\"done\":%d,\"failed\":%d,\"prompt_tokens\":%lld,\"completion_tokens\":%lld}\n", report.total, report.skipped, report.done, report.failed,

@@ -14,11 +14,12 @@
 static struct {
     const char *output, *format, *prompt, *pooling, *normalize, *truncate;
     int64_t dimensions;
-    bool sparse, tokens;
+    bool sparse, tokens, restart;
 } o;
 
 static const struct option options[] = {
     {"output", 'o', OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "write here instead of standard output; what is there is gone on with", &o.output},
+    {"restart", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "write the output anew, whatever is there", &o.restart},
     {"format", 'f', OPTION_CHOICE, NULL, NULL, "jsonl|npy|f32", "jsonl", 0, 0, "JSON lines, NumPy's file, or float32 rows and nothing else", &o.format},
     {"prompt-name", 'p', OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "the model's prompt of this name before every text; '' for none", &o.prompt},
     {"pooling", 0, OPTION_CHOICE, NULL, NULL, "model|cls|mean|last|weighted_mean|max", "model", 0, 0, "how a text's rows become one", &o.pooling},
@@ -38,6 +39,7 @@ size_t cli_embed_options(const struct option **out)
 }
 
 struct embed {
+    const char *model, *input; /* as they are named */
     struct texts_lines lines;
     struct strbuf text; /* of a JSON line, unescaped */
     FILE *out;
@@ -174,23 +176,40 @@ static bool npy_is_ours(FILE *f, int columns)
 }
 
 /* How many answers an output file holds already; what is behind the last whole one is cut off. */
-static enum rose_status resume(struct embed *e, struct rose_error *err)
+static enum rose_status resume(struct embed *e, const struct texts_made *m, struct rose_error *err)
 {
-    if (!strcmp(o.format, "jsonl")) return texts_resume(o.output, e->lines.count, &e->out, &e->first, err);
-    long head = strcmp(o.format, "npy") ? 0 : NPY_HEADER, whole = head, size;
-    bool keeps;
-    ROSE_TRY(texts_open(o.output, &e->out, &keeps, err));
-    if (!keeps && head) return status_at(err, ROSE_INVALID, o.output, -1, "--format npy wants a regular file, which %s is not: its head is written last", o.output);
-    if (!keeps) return ROSE_OK;
-    if (head && !npy_is_ours(e->out, e->columns)) return texts_not_answers(o.output, err);
-    if (fseek(e->out, 0, SEEK_END) == 0 && (size = ftell(e->out)) > head) {
-        e->first = (size_t)(size - head) / ((size_t)e->columns * sizeof(float));
-        whole = head + (long)(e->first * (size_t)e->columns * sizeof(float));
-    }
-    if (e->first > e->lines.count) return texts_foreign(o.output, e->first, e->lines.count, err);
+    if (!strcmp(o.format, "jsonl")) return texts_resume(m, &e->lines, &e->out, &e->first, err);
+    long head = strcmp(o.format, "npy") ? 0 : NPY_HEADER, row = (long)e->columns * (long)sizeof(float), size;
+    ROSE_TRY(texts_open(m, &e->out, &size, err));
+    if (size < 0 && head) return status_at(err, ROSE_INVALID, o.output, -1, "--format npy wants a regular file, which %s is not: its head is written last", o.output);
+    if (size < 0) return ROSE_OK;
+    if (head && !npy_is_ours(e->out, e->columns)) return resume_refuse(&m->resume, err, "%s holds something else than rows of %d float32 as NumPy writes them", o.output, e->columns);
+    e->first = size > head ? (size_t)((size - head) / row) : 0;
+    ROSE_TRY(texts_settle(m, &e->lines, e->first, size, err));
+    long whole = head + (long)e->first * row;
     if (fflush(e->out) || ftruncate(fileno(e->out), whole) || (head && !npy_put(e->out, e->first, e->columns)) || fseek(e->out, whole, SEEK_SET))
         return status_at(err, ROSE_IO, o.output, -1, "cannot write %s: %s", o.output, strerror(errno));
     return ROSE_OK;
+}
+
+/* Behind the answers that are there: whatever answers depend on. */
+static enum rose_status go_on(struct embed *e, struct rose_error *err)
+{
+    struct texts_made m;
+    char dimensions[24], context[24];
+    snprintf(dimensions, sizeof dimensions, "%lld", (long long)o.dimensions);
+    snprintf(context, sizeof context, "%lld", (long long)cli_common.context);
+    ROSE_TRY(texts_made(&m, "rose embed", e->model, e->input, o.output, o.restart, err));
+    resume_option(&m.resume, "format", o.format);
+    resume_option(&m.resume, "prompt-name", o.prompt ? o.prompt : "(the model's)");
+    resume_option(&m.resume, "pooling", o.pooling);
+    resume_option(&m.resume, "dimensions", dimensions);
+    resume_option(&m.resume, "normalize", o.normalize);
+    resume_option(&m.resume, "truncate", o.truncate);
+    resume_option(&m.resume, "ctx", context);
+    resume_option(&m.resume, "sparse", o.sparse ? "on" : "off");
+    resume_option(&m.resume, "tokens", o.tokens ? "on" : "off");
+    return resume(e, &m, err);
 }
 
 /* What the model cannot do is no fault of the first line. */
@@ -218,7 +237,7 @@ static enum rose_status run(struct cli_engine *engine, struct embed *e, bool *in
     ROSE_TRY(check_options(&info, err));
     e->columns = o.dimensions ? (int)o.dimensions : info.embedding_size;
     e->out = stdout;
-    if (o.output) ROSE_TRY(resume(e, err));
+    if (o.output) ROSE_TRY(go_on(e, err));
     if (!o.output && !strcmp(o.format, "npy")) return status_set(err, ROSE_INVALID, "--format npy wants --output FILE: its head says how many rows there are");
     struct texts_job job = {engine->engine, e->first, e->lines.count, "embedding", e, request, answer, emit, NULL};
     enum rose_status s = texts_run(&job, interrupted, err);
@@ -245,7 +264,9 @@ int cli_embed(const struct cli_command *self, int argc, char **argv)
     if ((o.sparse || o.tokens) && strcmp(o.format, "jsonl")) return cli_usage(self, "--sparse and --tokens are written as JSON lines only");
     cli_common.sequences = 256;
     cli_common.task = "embed";
-    enum rose_status s = texts_read(count > 1 ? words[1] : "-", &e.lines, &err);
+    e.model = words[0];
+    e.input = count > 1 ? words[1] : "-";
+    enum rose_status s = texts_read(e.input, &e.lines, &err);
     if (s != ROSE_OK) return cli_error(s, &err);
     s = cli_open(words[0], false, &engine, &err);
     if (s == ROSE_OK) s = run(&engine, &e, &interrupted, &err);

@@ -14,11 +14,12 @@
 static struct {
     const char *output, *query, *instruction, *truncate;
     int64_t top;
-    bool raw;
+    bool raw, restart;
 } o;
 
 static const struct option options[] = {
     {"output", 'o', OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "write here instead of standard output; what is there is gone on with", &o.output},
+    {"restart", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "write the output anew, whatever is there", &o.restart},
     {"query", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "every line is a document to score against it", &o.query},
     {"instruction", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "what is looked for, for rerankers whose template says it", &o.instruction},
     {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},
@@ -48,6 +49,7 @@ struct part {
 };
 
 struct score {
+    const char *model, *input; /* as they are named */
     struct rose_engine *engine;
     struct rose_model_info info;
     bool scores, embeds; /* pairs by the model's own score, or by their embeddings */
@@ -94,7 +96,7 @@ static enum rose_status add_json(struct score *s, size_t line, const struct json
     if (!json_is(list, JSON_ARRAY)) return add(s, (struct item){first, second, has_second, line, 0, 0}, err);
     if (!list->count) return status_set(err, ROSE_INVALID, "line %zu: \"documents\" is empty", line + 1);
     for (uint32_t i = 0; i < list->count; i++) {
-        const struct json *d = &list->items[i], *text = json_is(d, JSON_OBJECT) ? json_get(d, "text") : d;
+        const struct json *d = json_at(list, i), *text = json_is(d, JSON_OBJECT) ? json_get(d, "text") : d;
         if (!json_is(text, JSON_STRING)) return status_set(err, ROSE_INVALID, "line %zu: \"documents\"[%u] is no text", line + 1, i);
         ROSE_TRY(add(s, (struct item){first, text->string, true, line, i, list->count}, err));
     }
@@ -296,6 +298,23 @@ static bool emit_part(void *arg, size_t i, struct str out)
     return fprintf(s->out, "{\"index\":%zu,\"score\":%.9g}\n", it->line, (double)s->values[item]) > 0;
 }
 
+/* Behind the answers that are there: whatever answers depend on. */
+static enum rose_status go_on(struct score *s, size_t *lines, struct rose_error *err)
+{
+    struct texts_made m;
+    char top[24], context[24];
+    snprintf(top, sizeof top, "%lld", (long long)o.top);
+    snprintf(context, sizeof context, "%lld", (long long)cli_common.context);
+    ROSE_TRY(texts_made(&m, "rose score", s->model, s->input, o.output, o.restart, err));
+    resume_option(&m.resume, "query", o.query ? o.query : "");
+    resume_option(&m.resume, "instruction", o.instruction ? o.instruction : "");
+    resume_option(&m.resume, "raw", o.raw ? "on" : "off");
+    resume_option(&m.resume, "truncate", o.truncate);
+    resume_option(&m.resume, "ctx", context);
+    resume_option(&m.resume, "top", top);
+    return texts_resume(&m, &s->lines, &s->out, lines, err);
+}
+
 static enum rose_status run(struct score *s, bool *interrupted, struct rose_error *err)
 {
     size_t lines = 0, first = 0;
@@ -304,7 +323,7 @@ static enum rose_status run(struct score *s, bool *interrupted, struct rose_erro
     s->embeds = !(s->info.tasks & (ROSE_CAN_SCORE | ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS));
     if (s->embeds && !(s->info.tasks & ROSE_CAN_EMBED)) return status_set(err, ROSE_UNSUPPORTED, "%s neither scores nor classifies nor embeds", s->info.name);
     if (s->embeds && (o.raw || o.instruction)) return status_set(err, ROSE_UNSUPPORTED, "%s embeds: pairs are compared by their embeddings, without logits or an instruction", s->info.name);
-    if (o.output) ROSE_TRY(texts_resume(o.output, s->lines.count, &s->out, &lines, err));
+    if (o.output) ROSE_TRY(go_on(s, &lines, err));
     for (size_t i = 0; i < s->lines.count; i++) {
         if (i == lines) first = s->count;
         ROSE_TRY(add_line(s, i, err));
@@ -334,7 +353,9 @@ int cli_score(const struct cli_command *self, int argc, char **argv)
     cli_common.sequences = 256;
     cli_common.task = "score";
     arena_init(&s.arena, 0);
-    enum rose_status st = texts_read(count > 1 ? words[1] : "-", &s.lines, &err);
+    s.model = words[0];
+    s.input = count > 1 ? words[1] : "-";
+    enum rose_status st = texts_read(s.input, &s.lines, &err);
     if (st != ROSE_OK) return cli_error(st, &err);
     st = cli_open(words[0], false, &engine, &err);
     s.engine = engine.engine;

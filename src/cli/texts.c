@@ -151,23 +151,67 @@ static enum rose_status cannot_write(const char *path, struct rose_error *err)
     return status_at(err, ROSE_IO, path, -1, "cannot write %s: %s", path, strerror(errno));
 }
 
-enum rose_status texts_open(const char *path, FILE **out, bool *keeps, struct rose_error *err)
+enum rose_status texts_made(struct texts_made *m, const char *made_by, const char *model, const char *input, const char *output, bool restart, struct rose_error *err)
 {
+    *m = (struct texts_made){.input = input, .restart = restart};
+    ROSE_TRY(rose_fingerprint(model, m->fingerprint, err));
+    m->resume = (struct resume){.made_by = made_by, .output = output, .model = model, .fingerprint = m->fingerprint};
+    resume_option(&m->resume, "weights", cli_common.weights);
+    resume_option(&m->resume, "deterministic", cli_common.deterministic ? "on" : "off");
+    return ROSE_OK;
+}
+
+static bool is_input(const struct texts_made *m, const struct stat *output)
+{
+    struct stat in;
+    return (strcmp(m->input, "-") ? stat(m->input, &in) : fstat(0, &in)) == 0 && in.st_dev == output->st_dev && in.st_ino == output->st_ino;
+}
+
+enum rose_status texts_open(const struct texts_made *m, FILE **out, long *size, struct rose_error *err)
+{
+    const char *path = m->resume.output;
     struct stat st;
-    bool there = stat(path, &st) == 0;
-    *keeps = !there || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
-    *out = fopen(path, !*keeps ? "wbe" : there ? "r+be" : "w+be");
+    bool there = stat(path, &st) == 0, keeps = !there || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
+    if (there && keeps && is_input(m, &st)) return status_at(err, ROSE_INVALID, path, -1, "%s is the input and is left as it is: name another output", path);
+    *size = !keeps ? -1 : there && S_ISREG(st.st_mode) ? (long)st.st_size : 0;
+    *out = fopen(path, !keeps ? "wbe" : there ? "r+be" : "w+be");
+    if (*out && keeps && m->restart && *size) {
+        if (ftruncate(fileno(*out), 0)) return cannot_write(path, err);
+        *size = 0;
+    }
     return *out ? ROSE_OK : cannot_write(path, err);
 }
 
-enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err)
+/* The first `there` lines are those that were answered? */
+static enum rose_status check_lines(const struct texts_made *m, const struct resume_marks *now, size_t there, size_t count, struct rose_error *err)
 {
-    return status_at(err, ROSE_INVALID, path, -1, "%s holds %zu answers and the input has %zu lines: it belongs to another input", path, there, most);
+    struct resume_marks was;
+    const struct resume *r = &m->resume;
+    ROSE_TRY(resume_read(r, &was, err));
+    enum rose_status s = ROSE_OK;
+    if (there > was.count) s = resume_refuse(r, err, "%s holds %zu answers, more than %s.resume knows of", r->output, there, r->output);
+    else if (there > count) s = resume_refuse(r, err, "%s holds %zu answers and the input has %zu lines: it belongs to another input", r->output, there, count);
+    for (size_t i = 0; s == ROSE_OK && i < there; i++)
+        if (was.mark[i].asked != now->mark[i].asked) s = resume_refuse(r, err, "line %zu of the input is another than the one that %s holds an answer to: it belongs to another input", i + 1, r->output);
+    resume_marks_free(&was);
+    return s;
 }
 
-enum rose_status texts_not_answers(const char *path, struct rose_error *err)
+enum rose_status texts_settle(const struct texts_made *m, const struct texts_lines *lines, size_t there, long size, struct rose_error *err)
 {
-    return status_at(err, ROSE_INVALID, path, -1, "%s holds something else than this command's answers and is left as it is: name another file, or delete it", path);
+    struct resume_marks now = {0};
+    enum rose_status s = ROSE_OK;
+    for (size_t i = 0; s == ROSE_OK && i < lines->count; i++)
+        if (!resume_marks_add(&now, (struct resume_mark){0, resume_hash(lines->line[i].p, lines->line[i].n)})) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (s == ROSE_OK && size > 0) s = check_lines(m, &now, there, lines->count, err);
+    if (s == ROSE_OK) s = resume_write(&m->resume, &now, err);
+    resume_marks_free(&now);
+    if (s != ROSE_OK || !there || cli_common.quiet) return s;
+    char line[120];
+    if (there == lines->count) snprintf(line, sizeof line, "%zu answer%s kept, and no line is without one", there, there == 1 ? "" : "s");
+    else snprintf(line, sizeof line, "%zu answer%s kept, going on at line %zu", there, there == 1 ? "" : "s", there + 1);
+    cli_say(line);
+    return s;
 }
 
 /* Every line begins with its index, also the last one that may be cut in half. *whole: bytes of whole lines. */
@@ -190,14 +234,14 @@ static bool are_answers(FILE *f, size_t *lines, long *whole)
     return !ferror(f);
 }
 
-enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err)
+enum rose_status texts_resume(const struct texts_made *m, const struct texts_lines *lines, FILE **out, size_t *there, struct rose_error *err)
 {
-    long whole;
-    bool keeps;
+    const char *path = m->resume.output;
+    long whole, size;
     *there = 0;
-    ROSE_TRY(texts_open(path, out, &keeps, err));
-    if (!keeps) return ROSE_OK;
-    if (!are_answers(*out, there, &whole)) return texts_not_answers(path, err);
-    if (*there > most) return texts_foreign(path, *there, most, err);
+    ROSE_TRY(texts_open(m, out, &size, err));
+    if (size < 0) return ROSE_OK;
+    if (!are_answers(*out, there, &whole)) return resume_refuse(&m->resume, err, "%s holds something else than this command's answers", path);
+    ROSE_TRY(texts_settle(m, lines, *there, size, err));
     return fflush(*out) || ftruncate(fileno(*out), whole) || fseek(*out, whole, SEEK_SET) ? cannot_write(path, err) : ROSE_OK;
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "base/resume.h"
 #include "cli/cli.h"
 
 struct texts_job {
@@ -32,12 +33,22 @@ struct texts_lines {
 enum rose_status texts_read(const char *path, struct texts_lines *out, struct rose_error *err);
 void texts_free(struct texts_lines *lines);
 
-/* Open path for answers, a line each, behind the whole ones that are there; a line cut in half goes. *there: how many; more than `most` belong to
- * another input, and a file of anything else is left alone: errors. What keeps nothing, a pipe or a device, is written from the first answer on. */
-enum rose_status texts_resume(const char *path, size_t most, FILE **out, size_t *there, struct rose_error *err);
-/* To read and write; made when it is not there. *keeps: false for a pipe or a device, which are only written. */
-enum rose_status texts_open(const char *path, FILE **out, bool *keeps, struct rose_error *err);
-enum rose_status texts_foreign(const char *path, size_t there, size_t most, struct rose_error *err);
-enum rose_status texts_not_answers(const char *path, struct rose_error *err);
+/* What answers in a file were made of (base/resume.h), and whether they stay. */
+struct texts_made {
+    struct resume resume;
+    char fingerprint[65];
+    const char *input; /* the path, or "-" */
+    bool restart;      /* what is there goes */
+};
+/* Of the common options those that answers depend on; the command's own follow by resume_option. */
+enum rose_status texts_made(struct texts_made *m, const char *made_by, const char *model, const char *input, const char *output, bool restart, struct rose_error *err);
+/* The output, to read and write; made when it is not there. *size: bytes that are there; -1: it keeps nothing, a pipe or a device, which is only
+ * written, from the first answer on. */
+enum rose_status texts_open(const struct texts_made *m, FILE **out, long *size, struct rose_error *err);
+/* `there` whole answers were found in `size` bytes: are they of these lines, this model and these options? Says how many are kept. From here on the
+ * output may be written. Anything else is left as it is, and an error. */
+enum rose_status texts_settle(const struct texts_made *m, const struct texts_lines *lines, size_t there, long size, struct rose_error *err);
+/* Both for answers of a line each, where a line cut in half goes; *out stands behind the whole ones. */
+enum rose_status texts_resume(const struct texts_made *m, const struct texts_lines *lines, FILE **out, size_t *there, struct rose_error *err);
 
 #endif

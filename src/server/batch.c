@@ -30,8 +30,10 @@ struct batch {
     struct map answered;
     struct job *jobs;
     int under_way;
+    struct resume_marks was, now; /* of requests, by custom_id: when the output was begun (sorted), and in this input */
     FILE *in;
     int out;
+    long whole; /* bytes of whole answers in the output */
     char *line;
     size_t line_room;
     int line_number;
@@ -58,29 +60,79 @@ static enum rose_status remember(struct batch *b, struct str line, struct rose_e
     return s;
 }
 
-static enum rose_status read_output(struct batch *b, struct rose_error *err)
+static int by_name(const void *a, const void *b)
+{
+    const struct resume_mark *x = a, *y = b;
+    return x->name < y->name ? -1 : x->name > y->name;
+}
+
+static const struct resume_mark *mark_of(const struct resume_marks *m, uint64_t name)
+{
+    return m->count ? bsearch(&(struct resume_mark){name, 0}, m->mark, m->count, sizeof *m->mark, by_name) : NULL;
+}
+
+static enum rose_status read_answers(struct batch *b, FILE *f, struct rose_error *err)
 {
     static const char begin[] = "{\"";
-    struct stat st;
-    if (stat(b->o->output, &st) == 0 && !S_ISREG(st.st_mode)) /* a device may have no end, and a pipe is not gone on with */
-        return status_at(err, ROSE_INVALID, b->o->output, -1, "%s is not a regular file: answers that are there are read first", b->o->output);
-    FILE *f = fopen(b->o->output, "re");
-    long whole = 0;
-    if (f) {
-        for (ssize_t n; (n = getline(&b->line, &b->line_room, f)) > 0; whole += n) {
-            bool cut = b->line[n - 1] != '\n';
-            if (cut && !memcmp(b->line, begin, ROSE_MIN((size_t)n, sizeof begin - 1))) break; /* half an answer: it goes */
-            struct str line = trimmed(b->line, n);
-            enum rose_status s = cut ? status_set(err, ROSE_INVALID, "its last line has no end and is no half of an answer") : line.n ? remember(b, line, err) : ROSE_OK;
-            if (s == ROSE_OK) continue;
-            fclose(f);
-            return status_wrap(err, s, "%s holds something else than answers", b->o->output);
-        }
-        fclose(f);
+    for (ssize_t n; (n = getline(&b->line, &b->line_room, f)) > 0; b->whole += n) {
+        bool cut = b->line[n - 1] != '\n';
+        if (cut && !memcmp(b->line, begin, ROSE_MIN((size_t)n, sizeof begin - 1))) break; /* half an answer: it goes */
+        struct str line = trimmed(b->line, n);
+        enum rose_status s = cut ? status_set(err, ROSE_INVALID, "its last line has no end and is no half of an answer") : line.n ? remember(b, line, err) : ROSE_OK;
+        if (s != ROSE_OK) return status_wrap(err, s, "%s holds something else than answers", b->o->output);
     }
-    b->out = open(b->o->output, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    if (b->out < 0 || ftruncate(b->out, whole) || lseek(b->out, whole, SEEK_SET) < 0) return status_at(err, ROSE_IO, b->o->output, -1, "cannot write %s: %s", b->o->output, strerror(errno));
     return ROSE_OK;
+}
+
+static enum rose_status read_output(struct batch *b, struct rose_error *err)
+{
+    struct stat st, in;
+    if (stat(b->o->output, &st) != 0) return ROSE_OK;
+    if (!S_ISREG(st.st_mode)) /* a device may have no end, and a pipe is not gone on with */
+        return status_at(err, ROSE_INVALID, b->o->output, -1, "%s is not a regular file: answers that are there are read first", b->o->output);
+    if (stat(b->o->input, &in) == 0 && in.st_dev == st.st_dev && in.st_ino == st.st_ino)
+        return status_at(err, ROSE_INVALID, b->o->output, -1, "input and output are the same file");
+    if (!st.st_size || b->o->restart) return ROSE_OK;
+    FILE *f = fopen(b->o->output, "re");
+    if (!f) return status_at(err, ROSE_IO, b->o->output, -1, "cannot open %s: %s", b->o->output, strerror(errno));
+    enum rose_status s = read_answers(b, f, err);
+    fclose(f);
+    if (s == ROSE_OK) s = resume_read(b->o->resume, &b->was, err);
+    if (s == ROSE_OK && b->was.count) qsort(b->was.mark, b->was.count, sizeof *b->was.mark, by_name);
+    return s;
+}
+
+/* Everything that is there and asked for fits: what was asked is kept beside the output, then it may be written. */
+static enum rose_status open_output(struct batch *b, struct rose_error *err)
+{
+    if (b->now.count) qsort(b->now.mark, b->now.count, sizeof *b->now.mark, by_name);
+    size_t here = b->now.count;
+    for (size_t i = 0; i < b->was.count; i++) /* answers whose requests are not in this input stay too */
+        if (!mark_of(&(struct resume_marks){b->now.mark, here, 0}, b->was.mark[i].name) && !resume_marks_add(&b->now, b->was.mark[i])) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (b->o->restart && truncate(b->o->output, 0) && errno != ENOENT) return status_at(err, ROSE_IO, b->o->output, -1, "cannot write %s: %s", b->o->output, strerror(errno));
+    ROSE_TRY(resume_write(b->o->resume, &b->now, err));
+    b->out = open(b->o->output, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (b->out < 0 || ftruncate(b->out, b->whole) || lseek(b->out, b->whole, SEEK_SET) < 0) return status_at(err, ROSE_IO, b->o->output, -1, "cannot write %s: %s", b->o->output, strerror(errno));
+    return ROSE_OK;
+}
+
+/* A request that has its answer already: was it this one? */
+static enum rose_status check_request(struct batch *b, struct str id, struct str url, const struct json *body, int number, struct rose_error *err)
+{
+    struct strbuf asked = {0};
+    uint32_t there;
+    strbuf_add(&asked, url.p, url.n);
+    strbuf_addc(&asked, '\0');
+    json_add_value(&asked, body);
+    struct resume_mark m = {resume_hash(id.p, id.n), resume_hash(asked.p, asked.n)};
+    bool good = !asked.failed && resume_marks_add(&b->now, m);
+    strbuf_free(&asked);
+    if (!good) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (!map_get(&b->answered, id, &there)) return ROSE_OK;
+    b->report->skipped++;
+    const struct resume_mark *was = mark_of(&b->was, m.name);
+    if (was && was->asked == m.asked) return ROSE_OK;
+    return resume_refuse(b->o->resume, err, "line %d asks something else by the custom_id \"%.*s\" than %s holds an answer to", number, (int)ROSE_MIN(id.n, (size_t)80), id.p, b->o->output);
 }
 
 /* Every line of the input must be usable before the first one runs. */
@@ -100,10 +152,8 @@ static enum rose_status check_line(struct batch *b, struct str line, int number,
     if (s == ROSE_OK && !json_is(json_get(json, "body"), JSON_OBJECT)) s = status_at_line(err, ROSE_INVALID, b->o->input, number, 1, "line %d has no body", number);
     char *copy = s == ROSE_OK ? arena_strndup(ids, id.p, id.n) : NULL;
     if (s == ROSE_OK && (!copy || !map_put(seen, (struct str){copy, id.n}, (uint32_t)number))) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
-    if (s == ROSE_OK) {
-        b->report->total++;
-        b->report->skipped += map_get(&b->answered, id, &other);
-    }
+    b->report->total += s == ROSE_OK;
+    if (s == ROSE_OK) s = check_request(b, id, url, json_get(json, "body"), number, err);
     arena_free(&a);
     return s;
 }
@@ -248,12 +298,15 @@ enum rose_status batch_run(const struct batch_options *o, const struct server_mo
     b.models.any_name = o->any_name;
     if (s == ROSE_OK) s = read_output(&b, err);
     if (s == ROSE_OK) s = check_input(&b, err);
+    if (s == ROSE_OK) s = open_output(&b, err);
     if (s == ROSE_OK) s = loop(&b, err);
     for (int i = 0; b.jobs && i < o->at_once; i++)
         if (b.jobs[i].used) close_job(&b, &b.jobs[i]);
     if (b.in) fclose(b.in);
     if (b.out >= 0 && close(b.out) && s == ROSE_OK) s = status_at(err, ROSE_IO, o->output, -1, "cannot write %s: %s", o->output, strerror(errno));
     map_free(&b.answered);
+    resume_marks_free(&b.was);
+    resume_marks_free(&b.now);
     arena_free(&b.ids);
     models_close(&b.models);
     free(b.jobs);

@@ -1,4 +1,8 @@
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/map.h"
@@ -66,6 +70,14 @@ TEST(files)
     struct rose_error err;
     arena_init(&a, 0);
     char *path = file_join(&a, dir, "x"), *deep = file_join(&a, dir, "p/q/r");
+    const char *pipe = file_join(&a, dir, "pipe");
+    struct stat kind;
+    char got[8];
+    CHECK(mkfifo(pipe, 0600) == 0);
+    int ends = open(pipe, O_RDWR | O_CLOEXEC);
+    CHECK_OK(file_write_atomic(pipe, STR("hello"), &err), err);
+    CHECK(stat(pipe, &kind) == 0 && S_ISFIFO(kind.st_mode) && read(ends, got, sizeof got) == 5);
+    close(ends);
     CHECK_OK(file_write_atomic(path, STR("hello"), &err), err);
     struct str s;
     CHECK_OK(file_read(&a, path, 100, &s, &err), err);

@@ -79,7 +79,8 @@ def formats_and_going_on():
                 assert all(abs(a - b) < 1e-7 for a, b in zip(first, plain[0]["embedding"]))
             with open(out, "r+b") as f:  # killed in the middle of an answer
                 f.truncate(len(whole) * 2 // 5 + 13)
-            ok("embed", MODEL, name, "-o", out, "-f", form)
+            r = ok("embed", MODEL, name, "-o", out, "-f", form)
+            assert b"answers kept, going on at line" in r.err, r
             with open(out, "rb") as f:
                 again = f.read()
             equal(len(again), len(whole))
@@ -87,6 +88,65 @@ def formats_and_going_on():
                 assert b"(100, 384)" in again[:128] and again[:6] == b"\x93NUMPY", again[:128]
         fails("embed", MODEL, "-o", out, "-f", "npy", input=b"one line\n", says="belongs to another input")
     fails("embed", MODEL, "-f", "npy", input=b"x\n", says="--output")
+
+
+def made_by_other_means(folder, run, name, out, changes):
+    """Each change of options is refused and leaves the output as it is; --restart writes it anew; the first command finds nothing to do."""
+    run(name, "-o", out)
+    with open(out, "rb") as f:
+        before = f.read()
+    for options, says in changes:
+        run(name, "-o", out, *options, says=["left as it is", "--restart", *says])
+        with open(out, "rb") as f:
+            equal(f.read(), before)
+    r = run(name, "-o", out)
+    assert b"no line is without one" in r.err, r
+    equal(run(name, "-o", out, "--quiet").err, b"")
+    os.rename(out + ".resume", out + ".away")
+    run(name, "-o", out, says=["left as it is", ".resume"])  # as an older version left it
+    assert b"kept" not in run(name, "-o", out, "--restart").err
+    with open(out, "rb") as f:
+        equal(f.read(), before)
+    with open(out + ".resume", "ab") as f:
+        f.write(b"half a li")
+    run(name, "-o", out, says="was not written by this version")
+    with open(out, "w"):
+        pass
+    run(name, "-o", out)  # an empty output asks for nothing
+    with open(out, "rb") as f:
+        equal(f.read(), before)
+
+
+@case
+def answers_of_something_else_are_not_gone_on_with():
+    def embedding(*words, says=None):
+        return fails("embed", MODEL, *words, says=says) if says else ok("embed", MODEL, *words)
+
+    def scoring(*words, says=None):
+        return fails("score", MODEL, *words, says=says) if says else ok("score", MODEL, *words)
+    with tempfile.TemporaryDirectory() as folder:
+        name, other, out = (os.path.join(folder, n) for n in ("in", "other", "out"))
+        with open(name, "w") as f:
+            f.write("one\ttwo\nthree\tfour\nfive\tsix\n")
+        with open(other, "w") as f:
+            f.write("one\ttwo\nthree\tfive\nfive\tsix\n")
+        copy = os.path.join(folder, "copy")
+        subprocess.run(["cp", "-rL", MODEL, copy], check=True)
+        for form in ("jsonl", "npy", "f32"):
+            embedding(name, "-f", form, "-o", out + form)
+            embedding(other, "-f", form, "-o", out + form, says=["line 2", "another input"])
+            equal(ok("embed", copy, name, "-f", form, "-o", out + form).out, b"")  # a copy is the same model
+            with open(name) as f:
+                r = ok("embed", MODEL, "-f", form, "-o", out + form, input=f.read().encode() + b"seven\n")
+            assert b"3 answers kept, going on at line 4" in r.err, r
+        with open(os.path.join(copy, "config.json"), "a") as f:
+            f.write("\n")
+        fails("embed", copy, name, "-o", out + "jsonl", says="another model")
+        fails("score", MODEL, name, "-o", out + "jsonl", says=["answers of rose embed"])
+        fails("embed", MODEL, name, "-o", name, "--restart", says="is the input")
+        made_by_other_means(folder, embedding, name, out, [(o, [o[0]]) for o in (["--dimensions", "64"], ["--pooling", "cls"], ["--normalize", "off"], ["--prompt-name", ""], ["--weights", "bf16"],
+                                                                               ["--truncate", "left"], ["--tokens"], ["--deterministic"], ["--ctx", "100"], ["--format", "f32"])])
+        made_by_other_means(folder, scoring, name, os.path.join(folder, "scores"), [(o, [o[0]]) for o in (["--query", "x"], ["--top", "3"], ["--truncate", "left"])])
 
 
 @case
@@ -106,7 +166,7 @@ def outputs_that_are_no_answers():
         pairs = os.path.join(folder, "pairs")
         with open(pairs, "wb") as f:
             f.write(b"one\ttwo\n")
-        fails("score", MODEL, pairs, "-o", pairs, says="left as it is")  # the input itself
+        fails("score", MODEL, pairs, "-o", pairs, says=["is the input", "left as it is"])
         with open(pairs, "rb") as f:
             equal(f.read(), b"one\ttwo\n")
         fails("embed", MODEL, "-o", folder, input=two, says="directory")

@@ -146,6 +146,17 @@ def batch_goes_on_after_a_kill():
         check(report["total"] == n and report["skipped"] >= 4 and report["skipped"] + report["done"] == n, report)
         by_id = {x["custom_id"]: x["response"]["body"] for x in lines}
         equal(by_id["r2"]["choices"][0]["message"]["content"], Server.shared().chat(messages=[{"role": "user", "content": "Say 2"}], max_tokens=30, ignore_eos=True)[2]["choices"][0]["message"]["content"])
+        # answers of another request by the same name, of other options, or of nobody knows what
+        whole = open(d + "/out.jsonl").read()
+        with open(d + "/in.jsonl") as f, open(d + "/other.jsonl", "w") as g:
+            g.write(f.read().replace("Say 2\"", "Say two\""))
+        for words, says in (([*command[:3], d + "/other.jsonl", d + "/out.jsonl"], ["line 3", "r2"]), ([*command, "--kv", "q8_0"], ["--kv", "q8_0"]), (None, [".resume"])):
+            if not words:
+                os.rename(d + "/out.jsonl.resume", d + "/away")
+            r = subprocess.run(words or command, capture_output=True, text=True, timeout=120)
+            check(r.returncode == 1 and all(w in r.stderr for w in [*says, "left as it is", "--restart"]), (r.returncode, r.stderr))
+            equal(open(d + "/out.jsonl").read(), whole)
+        os.rename(d + "/away", d + "/out.jsonl.resume")
         # what holds no answers stays as it is, what has no end is not read
         with open(d + "/diary", "w") as f:
             f.write("a diary without an end")
