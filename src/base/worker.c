@@ -14,8 +14,14 @@
 
 enum { LINE = 64, SPINS_BEFORE_SLEEP = 20000, SPINS_BEFORE_YIELD = 2000 };
 
+/* [phase % 2] is in use, the other one is zero: 0, or one more than what has been taken of an open share. */
+struct share {
+    _Alignas(LINE) atomic_size_t next[2];
+};
+
 struct workers {
     struct worker *members;
+    struct share *shares; /* [count] */
     pthread_t *threads; /* [count - 1] */
     int count, started;
     pthread_mutex_t running; /* callers from several threads take turns */
@@ -51,6 +57,8 @@ static void futex_wake_all(atomic_uint *word) { syscall(SYS_futex, word, FUTEX_W
 void worker_barrier(struct worker *w)
 {
     struct workers *t = w->team;
+    /* For the next phase; nobody looks at it in this one, nor in the last, which all have left. */
+    atomic_store_explicit(&t->shares[w->index].next[(atomic_load_explicit(&t->phase, memory_order_relaxed) + 1) & 1], 0, memory_order_relaxed);
     if (t->count == 1) {
         unsigned p = atomic_load_explicit(&t->phase, memory_order_relaxed);
         atomic_store_explicit(&t->next[p & 1], 0, memory_order_relaxed);
@@ -86,6 +94,26 @@ bool worker_next(struct worker *w, size_t total, size_t grain, size_t *begin, si
     if (b >= total) return false;
     *begin = b;
     *end = ROSE_MIN(b + grain, total);
+    return true;
+}
+
+void worker_open(struct worker *w)
+{
+    struct workers *t = w->team;
+    atomic_store_explicit(&t->shares[w->index].next[atomic_load_explicit(&t->phase, memory_order_relaxed) & 1], 1, memory_order_release);
+}
+
+bool worker_take(struct worker *w, int of, size_t total, size_t grain, size_t *begin, size_t *end)
+{
+    struct workers *t = w->team;
+    atomic_size_t *next = &t->shares[of].next[atomic_load_explicit(&t->phase, memory_order_relaxed) & 1];
+    size_t least = of == w->index ? 1 : 2 * grain; /* what another comes for must be worth fetching what it needs */
+    size_t taken = atomic_load_explicit(next, memory_order_acquire);
+    do {
+        if (!taken || taken - 1 + least > total) return false;
+    } while (!atomic_compare_exchange_weak_explicit(next, &taken, taken + grain, memory_order_acquire, memory_order_acquire));
+    *begin = taken - 1;
+    *end = ROSE_MIN(taken - 1 + grain, total);
     return true;
 }
 
@@ -173,14 +201,16 @@ enum rose_status workers_open(int count, size_t scratch_bytes, bool pin, struct 
     pthread_mutex_init(&t->running, NULL);
     t->members = calloc((size_t)count, sizeof *t->members);
     t->threads = calloc((size_t)count, sizeof *t->threads);
+    t->shares = aligned_alloc(LINE, (size_t)count * sizeof *t->shares);
     t->scratch_total = scratch_bytes * (size_t)count;
     t->scratch = mmap(NULL, t->scratch_total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!t->members || !t->threads || t->scratch == MAP_FAILED) {
+    if (!t->members || !t->threads || !t->shares || t->scratch == MAP_FAILED) {
         if (t->scratch == MAP_FAILED) t->scratch = NULL;
         workers_close(t);
         return status_set(err, ROSE_NO_MEMORY, "no memory for the scratch of %d threads (%zu bytes each)", count, scratch_bytes);
     }
     t->count = count;
+    memset((void *)t->shares, 0, (size_t)count * sizeof *t->shares);
     for (int i = 0; i < count; i++)
         t->members[i] = (struct worker){i, count, t, (char *)t->scratch + scratch_bytes * (size_t)i, scratch_bytes};
     for (int i = 1; i < count; i++) {
@@ -206,6 +236,7 @@ void workers_close(struct workers *t)
     pthread_mutex_destroy(&t->running);
     free(t->members);
     free(t->threads);
+    free(t->shares);
     free(t);
 }
 

@@ -44,4 +44,10 @@ void worker_range(const struct worker *w, size_t total, size_t grain, size_t *be
  * uses (the program executor has one after every entry); each use covers its own total. */
 bool worker_next(struct worker *w, size_t total, size_t grain, size_t *begin, size_t *end);
 
+/* Shares that others may help with: each worker has [0, total) of its own, takes pieces of it in order, and when it is done with them those that are
+ * left of others' (but the last two). worker_open: this worker's share may be taken from (what its work needs is in memory). worker_take: the next piece of the share of
+ * worker `of`, false when it is not open or nothing is left. A worker_barrier must lie between two uses. */
+void worker_open(struct worker *w);
+bool worker_take(struct worker *w, int of, size_t total, size_t grain, size_t *begin, size_t *end);
+
 #endif
