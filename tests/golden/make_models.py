@@ -221,17 +221,18 @@ def run_case(model, prompt):
 
 
 def quantise_activations(model, kind):
-    """What FP8 products of many rows do on a GPU: activations of bf16 become e4m3, a scale for 128 of a row (kind "block", where rows are
-    whole blocks) or for the row."""
+    """What FP8 products of many rows do on a GPU: activations of bf16 become e4m3, a scale for 128 of a row (kind "block", and experts of any
+    kind, where rows are whole blocks) or for the row. Between experts' two products transformers has no place for that."""
     def hook(module, args):
         x = args[0]
-        if kind == "block" and x.shape[-1] % 128:
+        block = kind == "block" or not isinstance(module, torch.nn.Linear)
+        if block and x.shape[-1] % 128:
             return args
-        groups = x.to(torch.bfloat16).float().reshape(*x.shape[:-1], -1, 128 if kind == "block" else x.shape[-1])
+        groups = x.to(torch.bfloat16).float().reshape(*x.shape[:-1], -1, 128 if block else x.shape[-1])
         scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-10) / 448
         return ((groups * (1 / scale)).to(torch.float8_e4m3fn).float() * scale).reshape(x.shape), *args[1:]
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and name.endswith("_proj"):
+        if isinstance(module, torch.nn.Linear) and name.endswith("_proj") or name.endswith(".experts"):
             module.register_forward_pre_hook(hook)
 
 

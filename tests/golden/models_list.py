@@ -196,6 +196,16 @@ MODELS["qwen3_moe_fp8"] = dict(
     prompts=[40], fp8={"kind": "block", "dtype": "F32"}, dtypes=["BF16", "F32"],
     config=sizes("qwen3_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=160, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
                  quantization_config=BLOCK, **FP8_SIZES))
+# Experts of whole blocks, three of four chosen: enough rows each for products that quantise activations.
+MODELS["qwen3_moe_fp8_channel"] = dict(
+    prompts=[40], fp8={"kind": "channel", "dtype": "BF16"}, dtypes=["BF16", "F32"],
+    config=sizes("qwen3_moe", num_experts=4, num_experts_per_tok=3, moe_intermediate_size=128, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                 quantization_config={"quant_method": "compressed-tensors", "format": "float-quantized", "quantization_status": "compressed", "kv_cache_scheme": None,
+                                      "ignore": ["lm_head", "re:.*gate$"], "config_groups": fp8_groups("channel")}, **{**FP8_SIZES, "hidden_size": 256}))
+MODELS["qwen3_moe_fp8_block"] = dict(
+    prompts=[40], fp8={"kind": "block", "dtype": "F32"}, dtypes=["BF16", "F32"],
+    config=sizes("qwen3_moe", num_experts=4, num_experts_per_tok=3, moe_intermediate_size=256, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+                 quantization_config=BLOCK, **{**FP8_SIZES, "hidden_size": 256}))
 MODELS["llama_fp8"] = dict(
     prompts=[40], fp8={"kind": "tensor", "dtype": "F32", "unused": ["input_scale", "k_scale", "v_scale"]}, dtypes=["BF16", "F16"],
     config=sizes("llama", quantization_config={"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]}, **FP8_SIZES),

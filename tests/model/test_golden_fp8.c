@@ -6,11 +6,13 @@ static struct cuda_golden under_test;
 
 CUDA_GOLDEN(qwen3_fp8)
 CUDA_GOLDEN(qwen3_moe_fp8)
+CUDA_GOLDEN(qwen3_moe_fp8_channel)
+CUDA_GOLDEN(qwen3_moe_fp8_block)
 CUDA_GOLDEN(llama_fp8)
 CUDA_GOLDEN(llama_fp8_block)
 CUDA_GOLDEN(llama_fp8_channel)
 
-/* A code that is no number is found on its way to the device, also where it would become BF16 (experts). */
+/* A code that is no number is found on its way to the device, experts too. */
 TEST(not_a_number)
 {
     static const struct { const char *model, *name; } list[] = {{"llama_fp8", "model.layers.1.mlp.down_proj.weight"}, {"qwen3_moe_fp8", "model.layers.1.mlp.experts.3.up_proj.weight"}};
@@ -29,4 +31,4 @@ TEST(not_a_number)
     }
 }
 
-TEST_MAIN(CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel), CASE(not_a_number))
+TEST_MAIN(CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(qwen3_moe_fp8_channel), CASE(qwen3_moe_fp8_block), CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel), CASE(not_a_number))
