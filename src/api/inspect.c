@@ -222,12 +222,19 @@ static void add_memory(struct inspection *in, const struct model_config *c, int 
         strbuf_printf(b, "{\"fits\":false,\"weights_bytes\":%zu,\"free_bytes\":%zu,\"total_bytes\":%zu}", weights, free_bytes, total);
         return;
     }
-    size_t needed = weights + plan.pool_bytes + plan.history_bytes;
+    /* What all sequences need at their full length (the plan's pool is cut to what is free), and how many of them have room at once. */
+    size_t pages = ((size_t)plan.context + (size_t)plan.page_tokens - 1) / (size_t)plan.page_tokens * (size_t)c->groups_count;
+    size_t one = pages * plan.page_bytes, history = ((size_t)plan.context + 1) * 4, count = (size_t)options.max_sequences, room = 0;
+    size_t kv_bytes = one * count, needed = weights + kv_bytes + history * count;
+    struct engine_options most = {.context = plan.context, .max_sequences = 4096, .kv = kv};
+    struct engine_plan widest;
+    if (engine_plan(c, &in->device->info, weights, &most, &widest, &err) == ROSE_OK && free_bytes > weights)
+        room = ROSE_MIN((size_t)widest.pages / pages, (free_bytes - weights) / (one + history));
     strbuf_printf(b,
-                  "{\"fits\":%s,\"context\":%d,\"sequences\":%d,\"kv\":\"%s\",\"weights_bytes\":%zu,\"kv_bytes\":%zu,\"history_bytes\":%zu,\"needed_bytes\":%zu,"
+                  "{\"fits\":%s,\"fits_sequences\":%zu,\"context\":%d,\"sequences\":%zu,\"kv\":\"%s\",\"weights_bytes\":%zu,\"kv_bytes\":%zu,\"history_bytes\":%zu,\"needed_bytes\":%zu,"
                   "\"free_bytes\":%zu,\"total_bytes\":%zu,\"pages\":%d,\"page_tokens\":%d,\"page_bytes\":%zu,\"kv_bytes_per_token\":%zu}",
-                  needed <= free_bytes ? "true" : "false", plan.context, options.max_sequences, dtype_info(kv)->name, weights, plan.pool_bytes, plan.history_bytes,
-                  needed, free_bytes, total, plan.pages, plan.page_tokens, plan.page_bytes, plan.page_bytes * (size_t)c->groups_count / (size_t)plan.page_tokens);
+                  count <= room ? "true" : "false", room, plan.context, count, dtype_info(kv)->name, weights, kv_bytes, history * count, needed,
+                  free_bytes, total, plan.pages, plan.page_tokens, plan.page_bytes, plan.page_bytes * (size_t)c->groups_count / (size_t)plan.page_tokens);
 }
 
 /* Models that embed, classify and score have no cache. */

@@ -102,7 +102,10 @@ static void print_memory(const struct json *m, struct strbuf *b)
     }
     strbuf_adds(b, "; free ");
     add_bytes(b, (double)number(m, "free_bytes"));
-    strbuf_adds(b, json_bool(json_get(m, "fits"), false) ? ": it fits\n" : ": it does not fit\n");
+    bool fits = json_bool(json_get(m, "fits"), false);
+    strbuf_adds(b, fits ? ": it fits\n" : ": it does not fit");
+    if (!fits && number(m, "fits_sequences")) strbuf_printf(b, "; %lld such sequence%s at once", number(m, "fits_sequences"), number(m, "fits_sequences") == 1 ? " does" : "s do");
+    if (!fits) strbuf_addc(b, '\n');
 }
 
 static void print_summary(const struct json *j, struct strbuf *b)

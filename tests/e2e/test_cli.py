@@ -215,7 +215,10 @@ def inspect_says_what_is_there():
     d = ok("inspect", os.path.join(WEIGHTS, "types.safetensors"), "--json").json()
     assert d["tensors"] and not d["runs"]
     huge = ok("inspect", MODEL, "--json", "--ctx", "8000", "--batch", "4096", "--kv", "f32").json()["memory"]
-    assert huge["kv_bytes"] <= huge["free_bytes"], huge
+    pages = -(-8000 // huge["page_tokens"])
+    equal((huge["fits"], huge["kv_bytes"]), (False, 4096 * pages * huge["page_tokens"] * huge["kv_bytes_per_token"]))
+    assert huge["fits_sequences"] * huge["kv_bytes"] // 4096 < huge["free_bytes"] < huge["needed_bytes"], huge
+    assert "it does not fit" in ok("inspect", MODEL, "--ctx", "8000", "--batch", "4096", "--kv", "f32").text()
     # A tensor that the model wants and the file calls otherwise: both names, and that it does not run.
     with directory() as d:
         with open(MODEL, "rb") as f:
