@@ -463,13 +463,18 @@ DEVICE void split_step(const unsigned char *ks, const uint32_t q[HD / 16][4], co
 }
 
 #if CASCADE
+#if HD > 192
+#define UNROLL_JOIN UNROLL_N(1) /* wide results leave no registers for parts under way */
+#else
+#define UNROLL_JOIN UNROLL_N(4)
+#endif
 /* What the other launch left of four elements of a row comes to its own. */
 DEVICE void split_join(const struct attention_tile_params *p, uint32_t seq, uint32_t head, uint32_t d, f32x4 *o, float *m, float *l)
 {
     const struct cascade_seq c = ((const struct cascade_seq *)p->cascade_seqs)[seq];
     const float *sums = (const float *)p->cascade + p->cascade_entries * (HEADS * HD);
     if (c.tokens == 0) return;
-    UNROLL_N(4) for (int32_t i = 0; i < c.splits; i++)
+    UNROLL_JOIN for (int32_t i = 0; i < c.splits; i++)
     {
         const int64_t at = ((int64_t)c.entry + i * c.step) * HEADS + head;
         const u32x2 ml = ld8(sums + at * 2);
