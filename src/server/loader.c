@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "server/beside.h"
 
 struct job {
     struct loader *loader;
@@ -136,13 +137,34 @@ void loader_retire(struct models *m, const struct model *model)
     }
 }
 
+static enum rose_status may_load(const struct models *m, const struct model *model, struct rose_error *err)
+{
+    if (m->draining) return status_set(err, ROSE_CANCELLED, "the server is shutting down and loads no models");
+    if (!m->options->engine || !model->path) return status_set(err, ROSE_UNSUPPORTED, "model \"%s\" cannot be loaded again: nothing says where it lies", model->name);
+    if (model->policy.wrong[0]) return status_set(err, ROSE_FORMAT, "%s", model->policy.wrong);
+    return ROSE_OK;
+}
+
+/* Its engine is closed. */
+static void unloaded(struct models *m, struct model *model)
+{
+    struct rose_error err = {0};
+    bool again = model->again;
+    model->again = false;
+    model->state = MODEL_UNAVAILABLE;
+    snprintf(model->reason, sizeof model->reason, "unloaded");
+    if (!again) return;
+    enum rose_status s = may_load(m, model, &err);
+    if (s == ROSE_OK) s = start(m, model, NULL, &err);
+    if (s == ROSE_OK) model->state = MODEL_LOADING;
+    else tell(model, s, &err);
+}
+
 static void take(struct models *m, struct job *j)
 {
     struct model *model = j->model;
     if (!j->loads) {
-        model->state = MODEL_UNAVAILABLE;
-        snprintf(model->reason, sizeof model->reason, "unloaded");
-        tell(model, ROSE_OK, NULL);
+        unloaded(m, model);
         return;
     }
     if (j->status == ROSE_OK) {
@@ -166,8 +188,7 @@ static void close_idle(struct models *m)
         struct rose_engine *engine = model_detach(m, model);
         if (owned && start(m, model, engine, &err) == ROSE_OK) continue; /* UNLOADING until it is closed */
         if (owned) rose_engine_close(engine);
-        model->state = MODEL_UNAVAILABLE;
-        snprintf(model->reason, sizeof model->reason, "unloaded");
+        unloaded(m, model);
     }
 }
 
@@ -205,15 +226,6 @@ void loader_close(struct models *m)
     m->loader = NULL;
 }
 
-static enum rose_status may_load(const struct models *m, const struct model *model, struct rose_error *err)
-{
-    if (m->draining) return status_set(err, ROSE_CANCELLED, "the server is shutting down and loads no models");
-    if (!m->options->engine || !model->path) return status_set(err, ROSE_UNSUPPORTED, "model \"%s\" cannot be loaded again: nothing says where it lies", model->name);
-    if (model->policy.wrong[0]) return status_set(err, ROSE_FORMAT, "%s", model->policy.wrong);
-    if (model->state == MODEL_UNLOADING) return status_set(err, ROSE_BUSY, "model \"%s\" is being unloaded: load it again when that is done", model->name);
-    return ROSE_OK;
-}
-
 enum rose_status loader_load(struct models *m, struct model *model, struct model_wait *wait, struct rose_error *err)
 {
     ROSE_TRY(may_load(m, model, err));
@@ -221,6 +233,7 @@ enum rose_status loader_load(struct models *m, struct model *model, struct model
         ROSE_TRY(start(m, model, NULL, err));
         model->state = MODEL_LOADING;
     }
+    if (model->state == MODEL_UNLOADING) model->again = true; /* its requests under way end first */
     if (!wait) return ROSE_OK;
     if (model->state == MODEL_READY) {
         wait->done(wait, model, ROSE_OK, NULL);
@@ -249,10 +262,11 @@ enum rose_status loader_load_now(struct models *m, struct model *model, double s
 enum rose_status loader_unload(struct models *m, struct model *model, struct rose_error *err)
 {
     if (!m->loader) return status_set(err, ROSE_UNSUPPORTED, "models cannot be unloaded here");
-    if (model->state == MODEL_LOADING) return status_set(err, ROSE_BUSY, "model \"%s\" is being loaded: unload it when that is done", model->name);
+    if (model->state == MODEL_LOADING || model->again) return status_set(err, ROSE_BUSY, "model \"%s\" is being loaded: unload it when that is done", model->name);
     if (model->state != MODEL_READY) return ROSE_OK;
     model->state = MODEL_UNLOADING;
     if (!model->null) rose_engine_drain(model->engine);
+    beside_leave(m->beside, model);
     wake(m->loader); /* it may be idle: the loop looks */
     return ROSE_OK;
 }

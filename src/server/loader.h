@@ -24,7 +24,7 @@ int loader_fd(const struct models *m);
 void loader_run(struct models *m);
 void loader_wake(struct models *m);
 
-/* Begin to load it; wait may be NULL. A version that is up is left; when this one is ready, ready versions of its name that the name's policy does
+/* Begin to load it, or when it is being unloaded, as soon as that is done; wait may be NULL. A version that is up is left; when this one is ready, ready versions of its name that the name's policy does
  * not want are unloaded. */
 enum rose_status loader_load(struct models *m, struct model *model, struct model_wait *wait, struct rose_error *err);
 /* The same on this thread, for the start; its cache may take so much of the memory that is left. */

@@ -48,6 +48,7 @@ struct model {
     int64_t created;
     struct model_counts counts;
     struct model_wait *waits;
+    bool again;              /* unloading, and asked for meanwhile: it is loaded when that is done */
 };
 
 struct loader;

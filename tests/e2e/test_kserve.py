@@ -454,6 +454,20 @@ def repository_of_models():
             check(c.is_server_ready())
             c.load_model("versions")
             equal(c.infer("versions", greedy()).as_numpy("text_output")[0], want)
+            # loaded right behind an unloading, with a request under way and without: it waits for that
+            for busy in (True, False, False, False, False):
+                before = s.metrics()[metric]
+                thread = threading.Thread(target=long)
+                if busy:
+                    thread.start()
+                    s.wait_metric(metric, before + 1)
+                c.unload_model("versions")
+                c.load_model("versions")
+                check(c.is_model_ready("versions"))
+                if busy:
+                    thread.join()
+                    equal(got["answer"][0], 200, got)
+            equal(c.infer("versions", greedy()).as_numpy("text_output")[0], want)
             c.load_model("versions")
             # a newer version appears: it takes over
             os.makedirs(f"{top}/versions/10")
