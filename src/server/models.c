@@ -191,6 +191,7 @@ void models_redirect(struct models *m, uint64_t handle, struct event_sink *sink)
 
 enum rose_status model_submit(struct model *m, const struct rose_request *r, uint64_t *id, struct rose_error *err)
 {
+    if (m->state == MODEL_UNLOADING) return status_set(err, ROSE_CANCELLED, "model \"%s\" is being unloaded", m->name);
     return m->null ? null_model_submit(m->null, r, id, err) : rose_submit(m->engine, r, id, err);
 }
 

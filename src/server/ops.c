@@ -266,6 +266,60 @@ void ops_tokenize(struct server *s, struct httpd_request *r)
     if (c->model) count_tokens(s, c);
 }
 
+/* Ids to text, here or beside the loop. The thread's own: the request may be gone. */
+struct decoding {
+    struct strbuf answer;
+    size_t count;
+    int32_t ids[];
+};
+
+static enum rose_status decode(void *state, const struct rose_engine *engine, struct rose_error *err)
+{
+    struct decoding *d = state;
+    struct strbuf text = {0};
+    size_t n = 0;
+    enum rose_status st = rose_detokenize(engine, d->ids, d->count, 0, NULL, 0, &n, err);
+    if (st == ROSE_OK && !strbuf_reserve(&text, n)) st = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (st == ROSE_OK) st = rose_detokenize(engine, d->ids, d->count, 0, text.p, n, &text.n, err);
+    if (st == ROSE_OK) {
+        strbuf_adds(&d->answer, "{\"prompt\":");
+        json_add_str(&d->answer, strbuf_str(&text));
+        strbuf_addc(&d->answer, '}');
+        if (d->answer.failed) st = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    }
+    strbuf_free(&text);
+    return st;
+}
+
+static void free_decoding(void *state)
+{
+    struct decoding *d = state;
+    strbuf_free(&d->answer);
+    free(d);
+}
+
+struct decode_wait { /* in the request's arena */
+    struct httpd_request *http;
+    struct decoding *d;
+    struct beside_job *job;
+};
+
+static void decoded(void *user, int part, const struct beside_result *result)
+{
+    struct decode_wait *w = user;
+    struct api_error e = {0};
+    (void)part;
+    w->http->on_gone = NULL;
+    if (result->status == ROSE_OK) {
+        reply_json(w->http, 200, &w->d->answer);
+        return;
+    }
+    api_error_rose(&e, result->status, result->err);
+    route_error(w->http, &e);
+}
+
+static void decode_gone(struct httpd_request *r) { beside_drop(((struct decode_wait *)r->owner)->job); }
+
 void ops_detokenize(struct server *s, struct httpd_request *r)
 {
     struct api_error e = {0};
@@ -278,21 +332,26 @@ void ops_detokenize(struct server *s, struct httpd_request *r)
     }
     struct model *m = find_model(s, r, t.model, 0);
     if (!m) return;
-    struct strbuf text = {0}, b = {0};
-    size_t n = 0;
-    enum rose_status st = rose_detokenize(m->engine, t.ids, t.ids_count, 0, NULL, 0, &n, &err);
-    if (st == ROSE_OK && !strbuf_reserve(&text, n)) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
-    if (st == ROSE_OK) st = rose_detokenize(m->engine, t.ids, t.ids_count, 0, text.p, n, &text.n, &err);
-    if (st == ROSE_OK) {
-        strbuf_adds(&b, "{\"prompt\":");
-        json_add_str(&b, strbuf_str(&text));
-        strbuf_addc(&b, '}');
-        reply_json(r, 200, &b);
-    } else {
-        api_error_rose(&e, st, &err);
+    struct decode_wait *w = ARENA_NEW(&r->arena, struct decode_wait);
+    struct decoding *d = w ? malloc(sizeof *d + t.ids_count * sizeof *d->ids) : NULL;
+    if (!d) {
+        api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
         route_error(r, &e);
+        return;
     }
-    strbuf_free(&text);
+    *d = (struct decoding){.count = t.ids_count};
+    if (d->count) memcpy(d->ids, t.ids, d->count * sizeof *d->ids);
+    *w = (struct decode_wait){.http = r, .d = d};
+    r->owner = w;
+    if (d->count >= BESIDE_BYTES / 4 && (w->job = beside_do(&s->models, m, d->count * 4, decode, d, free_decoding, decoded, w)) != NULL) {
+        r->on_gone = decode_gone;
+        return;
+    }
+    struct beside_result result = {0};
+    result.status = decode(d, m->engine, &err);
+    result.err = &err;
+    decoded(w, 0, &result);
+    free_decoding(d);
 }
 
 void ops_count_tokens(struct server *s, struct httpd_request *r)

@@ -1,10 +1,13 @@
 /* TEI's /tokenize and /decode: texts to tokens with their places, and back. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/stop.h"
 #include "base/utf8.h"
+#include "server/beside.h"
 #include "server/pooled.h"
 
-enum { TEXT_MOST = 256 << 10 }; /* bytes of a call: the event loop does it */
+enum { TEXT_MOST = 256 << 10 }; /* bytes of a call: each token is an object in the answer */
 
 struct tokens_request {
     struct str model, prompt_name;
@@ -35,7 +38,7 @@ static bool find_prompt(const struct model *m, struct str name, struct str *out,
     return !name.n || api_error_field(e, "prompt_name", "the model has no prompt \"%.*s\"", (int)ROSE_MIN(name.n, 100), name.p);
 }
 
-/* --- tokenize ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- one text ------------------------------------------------------------------------------------------------------------------------------ */
 
 /* Places in characters, as TEI counts them, of places in bytes that never go back. */
 struct counter {
@@ -51,13 +54,13 @@ static size_t characters_to(struct counter *c, int64_t byte)
     return c->characters;
 }
 
-static void add_tokens(const struct model *m, struct str text, const int32_t *ids, const struct rose_token_span *spans, size_t n, struct strbuf *b)
+static void add_tokens(const struct rose_engine *engine, struct str text, const int32_t *ids, const struct rose_token_span *spans, size_t n, struct strbuf *b)
 {
     struct counter c = {text, 0, 0};
     strbuf_addc(b, '[');
     for (size_t i = 0; i < n; i++) {
         size_t bytes;
-        const char *name = rose_token_text(m->engine, ids[i], &bytes);
+        const char *name = rose_token_text(engine, ids[i], &bytes);
         strbuf_printf(b, "%s{\"id\":%d,\"text\":", i ? "," : "", ids[i]);
         if (spans[i].start < 0) {
             json_add_str(b, (struct str){name ? name : "", bytes});
@@ -72,105 +75,185 @@ static void add_tokens(const struct model *m, struct str text, const int32_t *id
     strbuf_addc(b, ']');
 }
 
-static bool tokenize_one(const struct model *m, struct str text, bool add_special, struct strbuf *b, struct api_error *e)
+static enum rose_status tokenize_one(const struct rose_engine *engine, struct str text, int flags, struct strbuf *b, struct rose_error *err)
 {
-    int flags = add_special ? 0 : ROSE_TOKENIZE_NO_SPECIAL;
     size_t room = text.n + 64, count; /* no token is shorter than a byte, but for a few special ones */
-    struct rose_error err = {0};
     int32_t *ids = malloc(room * sizeof *ids);
     struct rose_token_span *spans = malloc(room * sizeof *spans);
-    enum rose_status st = ids && spans ? rose_tokenize(m->engine, text.p, text.n, flags, ids, room, &count, &err) : status_set(&err, ROSE_NO_MEMORY, "out of memory");
-    if (st == ROSE_OK && count > room) st = status_set(&err, ROSE_UNSUPPORTED, "the tokenizer makes more tokens of a text than it has bytes");
-    if (st == ROSE_OK) st = rose_token_spans(m->engine, text.p, text.n, flags, ids, count, spans, &err);
-    if (st == ROSE_OK) add_tokens(m, text, ids, spans, count, b);
+    enum rose_status st = ids && spans ? rose_tokenize(engine, text.p, text.n, flags, ids, room, &count, err) : status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (st == ROSE_OK && count > room) st = status_set(err, ROSE_UNSUPPORTED, "the tokenizer makes more tokens of a text than it has bytes");
+    if (st == ROSE_OK) st = rose_token_spans(engine, text.p, text.n, flags, ids, count, spans, err);
+    if (st == ROSE_OK) add_tokens(engine, text, ids, spans, count, b);
     free(ids);
     free(spans);
-    return st == ROSE_OK || api_error_rose(e, st, &err);
+    return st;
 }
 
-static bool tokenize(struct server *s, struct httpd_request *http, const struct json *body, struct strbuf *b, struct api_error *e)
+static enum rose_status decode_one(const struct rose_engine *engine, const struct text_input *t, int flags, struct strbuf *b, struct rose_error *err)
+{
+    struct strbuf text = {0};
+    size_t n = 0;
+    enum rose_status st = rose_detokenize(engine, t->tokens, t->tokens_count, flags, NULL, 0, &n, err);
+    if (st == ROSE_OK && !strbuf_reserve(&text, n + 1)) st = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (st == ROSE_OK) st = rose_detokenize(engine, t->tokens, t->tokens_count, flags, text.p, n, &text.n, err);
+    if (st == ROSE_OK) json_add_str(b, strbuf_str(&text));
+    strbuf_free(&text);
+    return st;
+}
+
+/* --- a call ---------------------------------------------------------------------------------------------------------------------------------- */
+
+/* All that the work reads and writes: a thread may be at it when the request is gone. */
+struct call {
+    struct arena memory;
+    struct text_input *inputs; /* texts, or ids */
+    int count, flags;
+    bool decodes;
+    struct strbuf out;
+};
+
+static enum rose_status work(void *state, const struct rose_engine *engine, struct rose_error *err)
+{
+    struct call *c = state;
+    enum rose_status st = ROSE_OK;
+    strbuf_addc(&c->out, '[');
+    for (int i = 0; i < c->count && st == ROSE_OK; i++) {
+        if (i) strbuf_addc(&c->out, ',');
+        if (stop_asked()) return status_set(err, ROSE_CANCELLED, "nobody waits for it");
+        st = c->decodes ? decode_one(engine, &c->inputs[i], c->flags, &c->out, err) : tokenize_one(engine, c->inputs[i].text, c->flags, &c->out, err);
+    }
+    strbuf_addc(&c->out, ']');
+    return st == ROSE_OK && c->out.failed ? status_set(err, ROSE_NO_MEMORY, "out of memory") : st;
+}
+
+static void release(void *state)
+{
+    struct call *c = state;
+    if (!c) return;
+    strbuf_free(&c->out);
+    arena_free(&c->memory);
+    free(c);
+}
+
+static struct call *new_call(bool decodes, int flags, int count)
+{
+    struct call *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    arena_init(&c->memory, 0);
+    c->decodes = decodes;
+    c->flags = flags;
+    c->count = count;
+    if (!(c->inputs = ARENA_ARRAY(&c->memory, struct text_input, (size_t)count + 1))) release(c), c = NULL;
+    return c;
+}
+
+/* The texts behind the prompt, in the call's own memory. */
+static struct call *read_texts(struct server *s, struct httpd_request *http, const struct json *body, struct model **model, size_t *cost, struct api_error *e)
 {
     struct tokens_request r = {.add_special = true};
     struct text_input *texts;
-    struct str prompt, whole;
+    struct str prompt;
     bool single;
     int count;
-    size_t bytes = 0;
-    if (!fields_read(tokenize_fields, ROSE_COUNT(tokenize_fields), "", body, &r, &http->arena, e)) return false;
-    struct model *m = find(s, r.model, e);
-    if (!m || !find_prompt(m, r.prompt_name, &prompt, e) || !pooled_read_list(r.inputs, "inputs", false, &http->arena, &texts, &count, &single, e)) return false;
-    http->log_model = m->name;
-    for (int i = 0; i < count; i++) bytes += prompt.n + texts[i].text.n;
-    if (bytes > TEXT_MOST) return api_error_set(e, 413, "invalid_request_error", "too_large", "inputs", "inputs have %zu bytes of text; at most %d are taken at once", bytes, TEXT_MOST);
-    strbuf_addc(b, '[');
-    for (int i = 0; i < count; i++) {
-        whole = texts[i].text;
-        char *joined = prompt.n ? arena_printf(&http->arena, "%.*s%.*s", STR_ARG(prompt), STR_ARG(texts[i].text)) : NULL;
-        if (prompt.n && !joined) return no_memory(e);
-        if (joined) whole = str_of(joined);
-        if (i) strbuf_addc(b, ',');
-        if (!tokenize_one(m, whole, r.add_special, b, e)) return false;
+    if (!fields_read(tokenize_fields, ROSE_COUNT(tokenize_fields), "", body, &r, &http->arena, e)) return NULL;
+    if (!(*model = find(s, r.model, e)) || !find_prompt(*model, r.prompt_name, &prompt, e) || !pooled_read_list(r.inputs, "inputs", false, &http->arena, &texts, &count, &single, e)) return NULL;
+    for (int i = 0; i < count; i++) *cost += prompt.n + texts[i].text.n;
+    if (*cost > TEXT_MOST) return api_error_set(e, 413, "invalid_request_error", "too_large", "inputs", "inputs have %zu bytes of text; at most %d are taken at once", *cost, TEXT_MOST), NULL;
+    struct call *c = new_call(false, r.add_special ? 0 : ROSE_TOKENIZE_NO_SPECIAL, count);
+    for (int i = 0; c && i < count; i++) {
+        struct str t = texts[i].text;
+        char *whole = arena_alloc(&c->memory, prompt.n + t.n + 1);
+        if (!whole) return release(c), no_memory(e), NULL;
+        if (prompt.n) memcpy(whole, prompt.p, prompt.n);
+        if (t.n) memcpy(whole + prompt.n, t.p, t.n);
+        c->inputs[i] = (struct text_input){.text = {whole, prompt.n + t.n}};
     }
-    strbuf_addc(b, ']');
-    return !b->failed || no_memory(e);
+    if (!c) no_memory(e);
+    return c;
 }
 
-/* --- decode ---------------------------------------------------------------------------------------------------------------------------------- */
-
-static bool decode_one(const struct model *m, const struct text_input *t, int flags, struct strbuf *b, struct api_error *e)
-{
-    struct rose_error err = {0};
-    struct strbuf text = {0};
-    size_t n = 0;
-    enum rose_status st = rose_detokenize(m->engine, t->tokens, t->tokens_count, flags, NULL, 0, &n, &err);
-    if (st == ROSE_OK && !strbuf_reserve(&text, n + 1)) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
-    if (st == ROSE_OK) st = rose_detokenize(m->engine, t->tokens, t->tokens_count, flags, text.p, n, &text.n, &err);
-    if (st == ROSE_OK) json_add_str(b, strbuf_str(&text));
-    strbuf_free(&text);
-    return st == ROSE_OK || api_error_rose(e, st, &err);
-}
-
-static bool decode(struct server *s, struct httpd_request *http, const struct json *body, struct strbuf *b, struct api_error *e)
+static struct call *read_ids(struct server *s, struct httpd_request *http, const struct json *body, struct model **model, size_t *cost, struct api_error *e)
 {
     struct tokens_request r = {.skip_special = true};
     struct text_input *lists;
     bool single;
     int count;
-    if (!fields_read(decode_fields, ROSE_COUNT(decode_fields), "", body, &r, &http->arena, e)) return false;
-    struct model *m = find(s, r.model, e);
-    if (!m || !pooled_read_list(r.ids, "ids", true, &http->arena, &lists, &count, &single, e)) return false;
-    http->log_model = m->name;
-    strbuf_addc(b, '[');
+    if (!fields_read(decode_fields, ROSE_COUNT(decode_fields), "", body, &r, &http->arena, e)) return NULL;
+    if (!(*model = find(s, r.model, e))) return NULL;
+    if (r.ids && r.ids->type != JSON_ARRAY) return api_error_field(e, "ids", "ids must be a list of token ids, or a list of such lists"), NULL;
+    if (!pooled_read_list(r.ids, "ids", true, &http->arena, &lists, &count, &single, e)) return NULL;
+    struct call *c = new_call(true, r.skip_special ? ROSE_DETOKENIZE_SKIP_SPECIAL : 0, count);
+    if (!c) return no_memory(e), NULL;
     for (int i = 0; i < count; i++) {
-        if (!lists[i].tokens) return api_error_field(e, "ids", "ids must be a list of token ids, or a list of such lists");
-        if (i) strbuf_addc(b, ',');
-        if (!decode_one(m, &lists[i], r.skip_special ? ROSE_DETOKENIZE_SKIP_SPECIAL : 0, b, e)) return false;
+        size_t n = lists[i].tokens_count;
+        if (!lists[i].tokens) return release(c), api_error_field(e, "ids", "ids must be a list of token ids, or a list of such lists"), NULL;
+        int32_t *ids = ARENA_ARRAY(&c->memory, int32_t, n + 1);
+        if (!ids) return release(c), no_memory(e), NULL;
+        if (n) memcpy(ids, lists[i].tokens, n * sizeof *ids);
+        c->inputs[i] = (struct text_input){.tokens = ids, .tokens_count = n};
+        *cost += 4 * (n + 4); /* about as many bytes of text, and a list is work too */
     }
-    strbuf_addc(b, ']');
-    return !b->failed || no_memory(e);
+    return c;
 }
 
 /* --- routes ---------------------------------------------------------------------------------------------------------------------------------- */
 
-static void answer(struct server *s, struct httpd_request *http, const struct json *body, bool (*work)(struct server *, struct httpd_request *, const struct json *, struct strbuf *, struct api_error *),
-                   struct api_error *e)
+/* A request whose call is under way beside the loop; in the request's arena. */
+struct waiting {
+    struct httpd_request *http;
+    struct call *call;
+    struct beside_job *job;
+};
+
+static void done(void *user, int part, const struct beside_result *result)
 {
-    struct strbuf b = {0};
-    if (body && work(s, http, body, &b, e)) httpd_reply(http, 200, "application/json", strbuf_str(&b));
-    else pooled_refuse(http, true, e);
-    strbuf_free(&b);
+    struct waiting *w = user;
+    struct api_error e = {0};
+    (void)part;
+    w->http->on_gone = NULL;
+    if (result->status == ROSE_OK) httpd_reply(w->http, 200, "application/json", strbuf_str(&w->call->out));
+    else if (!api_error_rose(&e, result->status, result->err)) pooled_refuse(w->http, true, &e);
+}
+
+static void gone(struct httpd_request *r) { beside_drop(((struct waiting *)r->owner)->job); }
+
+typedef struct call *reader(struct server *s, struct httpd_request *http, const struct json *body, struct model **model, size_t *cost, struct api_error *e);
+
+static void answer(struct server *s, struct httpd_request *http, const struct json *body, reader *read, struct api_error *e)
+{
+    struct model *m = NULL;
+    size_t cost = 0;
+    struct waiting *w = ARENA_NEW(&http->arena, struct waiting);
+    struct call *c = !body ? NULL : w ? read(s, http, body, &m, &cost, e) : (no_memory(e), NULL);
+    if (m) http->log_model = m->name;
+    if (!c) {
+        pooled_refuse(http, true, e);
+        return;
+    }
+    *w = (struct waiting){.http = http, .call = c};
+    http->owner = w;
+    if (cost >= BESIDE_BYTES && (w->job = beside_do(&s->models, m, cost, work, c, release, done, w)) != NULL) {
+        http->on_gone = gone;
+        return;
+    }
+    struct beside_result result = {0};
+    struct rose_error err = {0};
+    result.status = work(c, m->engine, &err);
+    result.err = &err;
+    done(w, 0, &result);
+    release(c);
 }
 
 void pooled_tokenize_either(struct server *s, struct httpd_request *http)
 {
     struct api_error e = {0};
     const struct json *body = pooled_body(http, &e);
-    if (json_get(body, "inputs")) answer(s, http, body, tokenize, &e);
+    if (json_get(body, "inputs")) answer(s, http, body, read_texts, &e);
     else ops_tokenize(s, http); /* which reads it again: its own form, and its own errors */
 }
 
 void pooled_decode(struct server *s, struct httpd_request *http)
 {
     struct api_error e = {0};
-    answer(s, http, pooled_body(http, &e), decode, &e);
+    answer(s, http, pooled_body(http, &e), read_ids, &e);
 }

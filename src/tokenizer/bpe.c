@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/stop.h"
 #include "base/utf8.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
@@ -240,8 +241,9 @@ static bool merge_long(struct merger *m, size_t n)
     struct encoder *e = m->e;
     struct symbol *s = e->symbols;
     for (size_t i = 0; i + 1 < n; i++)
-        if (!push(m, (int32_t)i)) return false;
-    while (m->heap) {
+        if ((stop_asked_at(i) && encoder_stopped(e)) || !push(m, (int32_t)i)) return false;
+    for (size_t turn = 0; m->heap; turn++) {
+        if (stop_asked_at(turn)) return !encoder_stopped(e);
         struct merge top = e->heap[0];
         e->heap[0] = e->heap[--m->heap];
         if (m->heap) sift_down(e->heap, m->heap, 0);

@@ -284,6 +284,8 @@ void encoder_give(const struct tokenizer *t, struct encoder *e);
 void encoder_free(struct encoder *e);
 /* Record the first failure; false, for `return encoder_fail(…)`. */
 bool encoder_fail(struct encoder *e, enum rose_status status, const char *message);
+/* It was stopped from outside (base/stop.h): records that; true. */
+bool encoder_stopped(struct encoder *e);
 /* Room for n more ids, within the limit. */
 bool encoder_room(struct encoder *e, size_t n);
 static inline bool encoder_emit(struct encoder *e, uint32_t id)

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/stop.h"
 #include "base/utf8.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
@@ -117,8 +118,14 @@ void encoder_free(struct encoder *e)
     free(e);
 }
 
+bool encoder_stopped(struct encoder *e)
+{
+    return !encoder_fail(e, ROSE_CANCELLED, "tokenising was given up");
+}
+
 bool model_word(struct encoder *e, struct str word)
 {
+    if (stop_asked()) return !encoder_stopped(e);
     switch (e->t->model) {
     case MODEL_BPE: return bpe_word(e, word);
     case MODEL_UNIGRAM: return unigram_word(e, word);

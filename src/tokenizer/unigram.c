@@ -1,6 +1,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/stop.h"
 #include "tokenizer/internal.h"
 #include "tokenizer/unicode.h"
 
@@ -75,6 +76,7 @@ static bool forward(struct encoder *e, struct str w)
     for (size_t i = 1; i <= w.n; i++) best[i].start = TOKEN_NONE;
     for (size_t at = 0, width; at < w.n; at += width) {
         unicode_next((const uint8_t *)w.p + at, &width);
+        if (stop_asked_at(at) || (width > 1 && stop_asked())) return !encoder_stopped(e);
         bool single = false;
         uint64_t h = 0;
         for (size_t end = at, n; end < w.n && end - at < t->max_token;) {
