@@ -349,7 +349,9 @@ static bool map_packed(struct loader *l, size_t total)
     if (!dir || l->dummy || m->device->info.kind != DEVICE_CPU) return false;
     for (size_t i = 0; i < l->count; i++)
         if (l->items[i].weights != m->weights || !l->items[i].bytes) return false; /* parts of other files are not in the key */
-    if (!packed_key(m->weights, total, &m->packed_key)) {
+    uint64_t layout = 0;
+    for (size_t i = 0; i < l->count; i++) layout = hash_mix(layout, (uint64_t)l->items[i].bytes << 1 | l->items[i].table);
+    if (!packed_key(m->weights, total, layout, &m->packed_key)) {
         strbuf_free(&m->packed_key);
         return false;
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -31,10 +32,10 @@ enum { SMALL = 256 << 20, ROOM = 4, LEAST = 4 << 20 };
 /* The page cache's large pages, advice that older headers do not know, and of how many ranges one look at a map tells. */
 enum { LARGE = 2 << 20, POPULATE_READ = 22, RANGES = 64 };
 
-bool packed_key(const struct weights *w, size_t bytes, struct strbuf *key)
+bool packed_key(const struct weights *w, size_t bytes, uint64_t layout, struct strbuf *key)
 {
     *key = (struct strbuf){.limit = MAX_KEY};
-    strbuf_printf(key, "rose %s, packed weights, %zu bytes\n", ROSE_VERSION, bytes);
+    strbuf_printf(key, PACKED_PROGRAM "packed weights, %zu bytes, layout %016llx\n", bytes, (unsigned long long)layout);
     int part = -1;
     for (size_t i = 0; i < weights_count(w); i++) {
         const struct weights_tensor *t = weights_tensor(w, i);
@@ -249,6 +250,7 @@ static void *store_main(void *arg)
     if (!early) setpriority(PRIO_PROCESS, 0, 19); /* on Linux: of this thread */
     int fd = atomic_load(&s->stop) ? -1 : mkostemp(s->temp, O_CLOEXEC);
     if (fd < 0) return NULL;
+    flock(fd, LOCK_EX | LOCK_NB); /* until it is closed: this is no leftover (packed_list.c) */
     bool good = write_file(s, fd); /* mode 0600: the model's files may be private */
     close(fd);
     if (!good || rename(s->temp, s->file) != 0) unlink(s->temp);

@@ -14,8 +14,9 @@
 #include "base/str.h"
 #include "weights/weights.h"
 
-/* The key of a checkpoint whose packed weights have `bytes`; false: a file cannot be looked at. Free with strbuf_free. */
-bool packed_key(const struct weights *weights, size_t bytes, struct strbuf *key);
+/* The key of a checkpoint whose packed weights have `bytes`, laid out as `layout` (a hash) tells: the same model to generate and to embed is packed
+ * in two ways. False: a file cannot be looked at. Free with strbuf_free. */
+bool packed_key(const struct weights *weights, size_t bytes, uint64_t layout, struct strbuf *key);
 /* The key at the end of an open packed file; false: it is none. free key->p. */
 bool packed_read_key(int fd, struct str *key);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -14,7 +15,9 @@
 
 #include "model/packed.h"
 
-enum { MOST = 1 << 16, SHARE = 10, LEFT_SECONDS = 3600, HEX = 16 };
+enum { MOST = 1 << 16, SHARE = 10, HEX = 16 };
+/* A writer locks its file when it has made it, and holds the lock; where there are no locks time tells. */
+enum { LOCKED_AFTER = 60, LEFT_AFTER = 3600 };
 
 bool packed_key_line(const char *path, struct strbuf *out)
 {
@@ -65,6 +68,13 @@ static enum packed_state key_state(struct str key, char **model)
     return state;
 }
 
+/* Has its writer left this file? */
+static bool is_left(int fd, const struct stat *st)
+{
+    long long age = (long long)time(NULL) - (long long)st->st_mtim.tv_sec;
+    return age >= LOCKED_AFTER && (flock(fd, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && age >= LEFT_AFTER));
+}
+
 /* One entry of the folder; false: not ours. */
 static bool look_at(int folder, const char *name, struct packed_file *out)
 {
@@ -82,9 +92,10 @@ static bool look_at(int folder, const char *name, struct packed_file *out)
         out->used = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
         if (temp) {
             out->state = PACKED_LEFT;
-            ours = st.st_mtim.tv_sec + LEFT_SECONDS <= time(NULL);
+            ours = is_left(fd, &st);
         } else if ((ours = packed_read_key(fd, &key))) {
             out->state = key_state(key, &out->model);
+            out->foreign = key.n < strlen(PACKED_PROGRAM) || memcmp(key.p, PACKED_PROGRAM, strlen(PACKED_PROGRAM));
             free((char *)(uintptr_t)key.p);
         }
     }
@@ -181,7 +192,7 @@ void packed_list_trim(const char *dir, uint64_t limit, const char *keep)
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < list.count; i++) {
             struct packed_file *f = &list.files[i];
-            bool useless = f->state == PACKED_CHANGED || f->state == PACKED_GONE || f->state == PACKED_LEFT || !strncmp(f->name, keep, HEX + 1);
+            bool useless = f->state == PACKED_CHANGED || f->state == PACKED_GONE || f->state == PACKED_LEFT || (f->foreign && !strncmp(f->name, keep, HEX + 1));
             if (!f->bytes || !strcmp(f->name, keep) || (pass ? list.bytes <= limit : !useless)) continue;
             packed_list_remove(dir, f); /* one that another process has removed or used just now is no longer counted either */
             list.bytes -= f->bytes, f->bytes = 0;

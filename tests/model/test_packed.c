@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -78,9 +79,13 @@ TEST(comes_back)
     CHECK(!there("other", "key 1\n", BYTES));
     CHECK(!there("model", "key 1\n", BYTES - 256));
     CHECK(!there("model", "", BYTES));
-    keep("key 2\n"); /* the model has changed: one file a model */
+    keep("key 2\n"); /* another version's file of the model goes */
     CHECK_INT(files(path, sizeof path), 1);
     CHECK(there("model", "key 2\n", BYTES) && !there("model", "key 1\n", BYTES));
+    keep(PACKED_PROGRAM "layout 1\n"); /* this one's stay, in two layouts */
+    keep(PACKED_PROGRAM "layout 2\n");
+    CHECK_INT(files(path, sizeof path), 2);
+    CHECK(there("model", PACKED_PROGRAM "layout 1\n", BYTES) && there("model", PACKED_PROGRAM "layout 2\n", BYTES));
     end();
 }
 
@@ -259,6 +264,11 @@ TEST(others_files_stay)
     snprintf(path, sizeof path, "%s/packed/%s", dir, names[2]); /* a writer that was killed two hours ago */
     struct timespec t[2] = {{time(NULL) - 7200, 0}, {time(NULL) - 7200, 0}};
     CHECK(utimensat(AT_FDCWD, path, t, 0) == 0);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0); /* is still at it */
+    keep_within("another", "key\n", 2 * BYTES + 8192);
+    CHECK(stat(path, &st) == 0);
+    CHECK(close(fd) == 0);
     keep_within("another", "key\n", 2 * BYTES + 8192);
     CHECK(stat(path, &st) != 0);
     CHECK_INT(files(path, sizeof path), (int)ROSE_COUNT(names) + 3);
