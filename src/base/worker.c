@@ -24,6 +24,7 @@ struct workers {
     struct share *shares; /* [count] */
     pthread_t *threads; /* [count - 1] */
     int count, started;
+    bool crowded; /* more threads than cores: who waits at the barrier sleeps, so that those it waits for can run */
     pthread_mutex_t running; /* callers from several threads take turns */
     size_t scratch_total;
     void *scratch;
@@ -32,7 +33,7 @@ struct workers {
     _Alignas(LINE) atomic_uint run;      /* generation of the current run; a futex word */
     _Alignas(LINE) atomic_uint sleepers; /* workers asleep on run */
     _Alignas(LINE) atomic_uint arrived;  /* at the barrier */
-    _Alignas(LINE) atomic_uint phase;    /* barrier generation */
+    _Alignas(LINE) atomic_uint phase;    /* barrier generation; a futex word */
     /* Dynamic counters: [phase % 2] is in use, the other one is zero. */
     _Alignas(LINE) atomic_size_t next[2];
     atomic_bool stop;
@@ -70,8 +71,10 @@ void worker_barrier(struct worker *w)
         atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&t->next[phase & 1], 0, memory_order_relaxed); /* for the phase after the next */
         atomic_store_explicit(&t->phase, phase + 1, memory_order_release);
+        if (t->crowded) futex_wake_all(&t->phase);
         return;
     }
+    while (t->crowded && atomic_load_explicit(&t->phase, memory_order_acquire) == phase) futex_wait(&t->phase, phase);
     for (int spins = 0; atomic_load_explicit(&t->phase, memory_order_acquire) == phase; spins++) {
         if (spins < SPINS_BEFORE_YIELD) spin_pause();
         else sched_yield(); /* more threads than free cores: let the late one run */
@@ -124,7 +127,7 @@ static void *thread_main(void *arg)
     for (unsigned seen = 0;;) {
         unsigned now;
         for (int spins = 0; (now = atomic_load_explicit(&t->run, memory_order_acquire)) == seen; spins++) {
-            if (spins < SPINS_BEFORE_SLEEP) {
+            if (spins < SPINS_BEFORE_SLEEP && !t->crowded) {
                 spin_pause();
                 continue;
             }
@@ -210,6 +213,7 @@ enum rose_status workers_open(int count, size_t scratch_bytes, bool pin, struct 
         return status_set(err, ROSE_NO_MEMORY, "no memory for the scratch of %d threads (%zu bytes each)", count, scratch_bytes);
     }
     t->count = count;
+    t->crowded = count > workers_cores();
     memset((void *)t->shares, 0, (size_t)count * sizeof *t->shares);
     for (int i = 0; i < count; i++)
         t->members[i] = (struct worker){i, count, t, (char *)t->scratch + scratch_bytes * (size_t)i, scratch_bytes};

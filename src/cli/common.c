@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/worker.h"
 
 struct cli_common cli_common;
 struct cli_sampling cli_sampling;
@@ -182,9 +183,20 @@ enum rose_status cli_packed_cache(const char *text, bool *off, int64_t *bytes, s
     return status_set(err, ROSE_INVALID, "--packed-cache: \"%.60s\" is neither on, off nor a size such as 20G", text);
 }
 
+/* More threads than cores take turns, with a change of turns at every barrier. */
+static void warn_threads(void)
+{
+    char line[160];
+    int cores = workers_cores();
+    if (cli_common.threads <= cores || cli_common.quiet) return;
+    snprintf(line, sizeof line, "--threads %lld on %d core%s: they take turns, which is slower than --threads %d", (long long)cli_common.threads, cores, cores == 1 ? "" : "s", cores);
+    cli_say(line);
+}
+
 enum rose_status cli_device(bool text_only, struct rose_device **out, struct rose_error *err)
 {
     const struct cli_common *c = &cli_common;
+    if (!text_only) warn_threads();
     bool off;
     int64_t packed;
     ROSE_TRY(cli_packed_cache(c->packed_cache, &off, &packed, err));

@@ -72,6 +72,31 @@ static void idle_owner(void *arg, struct worker *w)
             if (worker_take(w, 0, ITEMS, 4, &begin, &end)) atomic_fetch_add(&job.helped, (long)(end - begin));
 }
 
+/* Hundreds of threads on a few cores: whoever waits sleeps, and nobody passes a barrier before all have come. */
+static void count_arrivals(void *arg, struct worker *w)
+{
+    atomic_int *arrived = arg;
+    for (int phase = 1; phase <= job.phases; phase++) {
+        atomic_fetch_add(arrived, 1);
+        worker_barrier(w);
+        if (atomic_load(arrived) != phase * w->count) atomic_fetch_add(&job.wrong, 1);
+        worker_barrier(w);
+    }
+}
+
+TEST(more_threads_than_cores_take_turns)
+{
+    struct rose_error err = {0};
+    struct workers *team = NULL;
+    atomic_int arrived = 0;
+    CHECK_OK(workers_open(300, 0, false, &team, &err), err);
+    job.phases = 40;
+    workers_run(team, count_arrivals, &arrived);
+    CHECK_INT(atomic_load(&arrived), 40 * 300);
+    CHECK_INT(atomic_load(&job.wrong), 0);
+    workers_close(team);
+}
+
 TEST(helpers_do_what_the_owner_does_not)
 {
     struct rose_error err = {0};
@@ -84,4 +109,4 @@ TEST(helpers_do_what_the_owner_does_not)
     workers_close(team);
 }
 
-TEST_MAIN(CASE(shares_are_done_once), CASE(helpers_do_what_the_owner_does_not))
+TEST_MAIN(CASE(shares_are_done_once), CASE(more_threads_than_cores_take_turns), CASE(helpers_do_what_the_owner_does_not))

@@ -193,6 +193,13 @@ def render_by_model_and_by_file():
 
 
 @case
+def more_threads_than_cores():
+    r = ok("run", MODEL, "hi", "-n", "2", "--threads", "200")
+    assert b"--threads 200 on" in r.err and b"take turns" in r.err, r
+    equal(ok("run", MODEL, "hi", "-n", "2", "--threads", "200", "--quiet").err, b"")
+
+
+@case
 def inspect_says_what_is_there():
     d = ok("inspect", MODEL, "--json", "--ctx", "1000", "--batch", "3").json()
     equal(sorted(d), sorted(["path", "format", "architecture", "name", "files", "parameters", "bytes", "types", "tensors", "config", "metadata", "tokenizer",
