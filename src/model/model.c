@@ -355,7 +355,9 @@ static bool map_packed(struct loader *l, size_t total)
         strbuf_free(&m->packed_key);
         return false;
     }
-    const char *map = packed_map(dir, path, strbuf_str(&m->packed_key), total);
+    bool damaged;
+    const char *map = packed_map(dir, path, strbuf_str(&m->packed_key), total, &damaged);
+    if (damaged) loader_notice(l, "packed weights of an earlier start in %.160s/packed were damaged and are packed anew", dir);
     if (!map) return false;
     bool same = true;
     for (size_t i = 0, at = 0; i < l->count && same; at += l->items[i++].bytes) {

@@ -3,11 +3,13 @@
  * processes that serve the same model share the pages.
  *
  *     DIR/packed/<hash of the model's path>-<hash of the key>.bin
- *     weights as model.c lays them out | zeros to a multiple of 4096 | key | key bytes u64 | weight bytes u64 | "RosePck1"
+ *     weights as model.c lays them out | zeros to a multiple of 4096 | key | key bytes u64 | weight bytes u64 | checksum u64 | "RosePck2"
  *
  * The key names the program's version, the weights' size, and every file of the model with its path, size, time and inode. A file that
  * is shorter, says another key or belongs to another user is not there; model.c packs a sample of every matrix again and compares, so that
- * another order or layout is noticed too. */
+ * another order or layout is noticed too. The checksum is of all weights, and verified whenever they are mapped: a damaged file goes and is written
+ * anew. Whoever may write the file is its user alone, who must not cut it while it is mapped (as with any file of the model); the program only renames
+ * and removes such files. */
 #ifndef ROSE_MODEL_PACKED_H
 #define ROSE_MODEL_PACKED_H
 
@@ -20,8 +22,8 @@ bool packed_key(const struct weights *weights, size_t bytes, uint64_t layout, st
 /* The key at the end of an open packed file; false: it is none. free key->p. */
 bool packed_read_key(int fd, struct str *key);
 
-/* bytes of packed weights, read-only, as many as the key says; NULL: there are none. */
-const void *packed_map(const char *dir, const char *model_path, struct str key, size_t bytes);
+/* bytes of packed weights, read-only, as many as the key says; NULL: there are none. *damaged: there were, and have been removed. */
+const void *packed_map(const char *dir, const char *model_path, struct str key, size_t bytes, bool *damaged);
 void packed_unmap(const void *map, struct str key, size_t bytes);
 
 /* Write memory[bytes] beside the work of others: a thread of the lowest priority that begins after half a second, syncs and renames, and then keeps

@@ -58,7 +58,8 @@ static void keep(const char *key) { keep_within("model", key, 0); }
 
 static bool there(const char *model, const char *key, size_t bytes)
 {
-    const void *map = packed_map(dir, model, str_of(key), bytes);
+    bool damaged;
+    const void *map = packed_map(dir, model, str_of(key), bytes, &damaged);
     bool same = map && !memcmp(map, memory, ROSE_MIN(bytes, (size_t)BYTES));
     CHECK(!map || same);
     packed_unmap(map, str_of(key), bytes);
@@ -98,7 +99,8 @@ TEST(damaged_files_are_not_there)
     int fd = open(path, O_RDWR);
     off_t size = lseek(fd, 0, SEEK_END);
     char byte, other;
-    for (off_t at = size - 28; at < size; at++) { /* key and tail */
+    for (off_t at = size - 36; at < size; at++) { /* key and tail */
+        if (at >= size - 16 && at < size - 8) continue; /* the checksum: such a file goes, see below */
         CHECK(pread(fd, &byte, 1, at) == 1);
         other = (char)~byte;
         CHECK(pwrite(fd, &other, 1, at) == 1);
@@ -116,10 +118,37 @@ TEST(damaged_files_are_not_there)
     end();
 }
 
+/* One bit of the weights, wherever it is, or a piece that was overwritten: the file goes, and the next one is good. */
+TEST(damaged_weights_are_removed)
+{
+    static const off_t places[] = {0, 0, 1, 4095, (2 << 20) - 1, 2 << 20, BYTES / 2, BYTES - 1};
+    char path[300], piece[4096];
+    bool damaged;
+    begin();
+    for (size_t i = 0; i <= ROSE_COUNT(places); i++) {
+        keep("key\n");
+        CHECK_INT(files(path, sizeof path), 1);
+        CHECK(there("model", "key\n", BYTES));
+        int fd = open(path, O_RDWR);
+        off_t at = i < ROSE_COUNT(places) ? places[i] : 3 << 20;
+        if (!i) at = lseek(fd, 0, SEEK_END) - 16; /* the checksum itself */
+        size_t n = i < ROSE_COUNT(places) ? 1 : sizeof piece;
+        CHECK(pread(fd, piece, n, at) == (ssize_t)n);
+        for (size_t k = 0; k < n; k++) piece[k] ^= 1 << (i + k) % 8;
+        CHECK(pwrite(fd, piece, n, at) == (ssize_t)n);
+        close(fd);
+        CHECK(packed_map(dir, "model", STR("key\n"), BYTES, &damaged) == NULL && damaged);
+        CHECK_INT(files(path, sizeof path), 0);
+        CHECK(packed_map(dir, "model", STR("key\n"), BYTES, &damaged) == NULL && !damaged);
+    }
+    end();
+}
+
 /* The page cache holds pieces in small pages, or not at all: what is mapped is the file all the same, beside a map that is in use. */
 TEST(whatever_the_page_cache_holds)
 {
     char path[300], byte;
+    bool damaged;
     begin();
     keep("key\n");
     CHECK_INT(files(path, sizeof path), 1);
@@ -127,7 +156,7 @@ TEST(whatever_the_page_cache_holds)
     for (int step = 4096; step <= 4 << 20; step *= 4) {
         CHECK(fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM) == 0);
         for (off_t at = step / 2; at < BYTES; at += step) CHECK(pread(fd, &byte, 1, at) == 1 && (unsigned char)byte == memory[at]);
-        const void *map = packed_map(dir, "model", STR("key\n"), BYTES);
+        const void *map = packed_map(dir, "model", STR("key\n"), BYTES, &damaged);
         CHECK(map && there("model", "key\n", BYTES) && !memcmp(map, memory, BYTES));
         packed_unmap(map, STR("key\n"), BYTES);
     }
@@ -220,7 +249,8 @@ TEST(least_recently_used_go)
     }
     uint64_t one = list.files[0].bytes;
     packed_list_free(&list);
-    const void *map = packed_map(dir, "m0", STR("key\n"), BYTES); /* m0 was the first: now it is the last */
+    bool damaged;
+    const void *map = packed_map(dir, "m0", STR("key\n"), BYTES, &damaged); /* m0 was the first: now it is the last */
     CHECK(map != NULL);
     keep_within("m3", "key\n", 3 * one);
     CHECK_INT(files(path, sizeof path), 3);
@@ -293,9 +323,10 @@ TEST(many_processes)
                 snprintf(model, sizeof model, "model %d", (p + r) % 4);
                 snprintf(other, sizeof other, "model %d", (p + r + 1) % 4);
                 struct packed_store *s = packed_store_begin(dir, model, STR("key\n"), memory, BYTES, LIMIT);
-                const void *map = packed_map(dir, other, STR("key\n"), BYTES); /* may be there or not */
+                bool damaged;
+                const void *map = packed_map(dir, other, STR("key\n"), BYTES, &damaged); /* may be there or not */
                 packed_store_end(s);
-                good = s && (!map || !memcmp(map, memory, BYTES));
+                good = s && !damaged && (!map || !memcmp(map, memory, BYTES));
                 packed_unmap(map, STR("key\n"), BYTES);
             }
             _exit(good ? 0 : 1);
@@ -314,5 +345,5 @@ TEST(many_processes)
     end();
 }
 
-TEST_MAIN(CASE(comes_back), CASE(damaged_files_are_not_there), CASE(whatever_the_page_cache_holds), CASE(not_worth_it_or_not_possible),
+TEST_MAIN(CASE(comes_back), CASE(damaged_files_are_not_there), CASE(damaged_weights_are_removed), CASE(whatever_the_page_cache_holds), CASE(not_worth_it_or_not_possible),
           CASE(useless_files_go), CASE(least_recently_used_go), CASE(others_files_stay), CASE(many_processes))
