@@ -158,6 +158,7 @@ bool pooled_read_list(const struct json *v, const char *field, bool ids, struct 
         if (*single) snprintf(name, sizeof name, "%.50s", field);
         else snprintf(name, sizeof name, "%.50s[%d]", field, i);
         if (x->type == JSON_ARRAY && !ids) return api_error_field(e, name, "%s must be a string", name);
+        if (*single && x->type != JSON_STRING && x->type != JSON_ARRAY && x->type != JSON_OBJECT) return api_error_field(e, name, "%s must be a string or a list of strings%s", name, ids ? " or of token ids" : "");
         if (!read_one(x, name, a, &(*out)[i], e)) return false;
         if ((*out)[i].tokens && !(*out)[i].tokens_count) return api_error_field(e, name, "%s is empty: it must have at least one token", name);
     }
@@ -169,6 +170,7 @@ static bool read_predict(struct pooled_request *r, struct arena *a, struct api_e
 {
     const struct json *v = r->input;
     if (json_is_null(v)) return api_error_field(e, "inputs", "inputs is missing");
+    if (v->type != JSON_STRING && v->type != JSON_ARRAY && v->type != JSON_OBJECT) return api_error_field(e, "inputs", "inputs must be a string, a pair of strings, or a list of those");
     r->single = v->type != JSON_ARRAY || !v->count || json_at(v, 0)->type != JSON_ARRAY;
     if (v->type == JSON_ARRAY && !v->count) return api_error_field(e, "inputs", "inputs is empty: it must have at least one entry");
     if (!r->single && v->count > TEXTS_MAX) return too_many("inputs", v->count, e);
@@ -220,7 +222,10 @@ bool pooled_read(enum pooled_route route, const struct json *body, struct arena 
     case POOLED_TEI_EMBED: case POOLED_TEI_EMBED_ALL: case POOLED_TEI_EMBED_SPARSE: return pooled_read_list(r->input, "inputs", true, a, &r->first, &r->first_count, &single, e);
     case POOLED_TEI_PREDICT: return read_predict(r, a, e);
     case POOLED_TEI_SIMILARITY: return read_similarity(r, a, e);
-    case POOLED_SCORE: return read_pairs(r, "text_1", "text_2", a, e);
+    case POOLED_SCORE:
+        if (!json_is_null(json_get(body, "text_1")) && !json_is_null(json_get(body, "queries"))) return api_error_field(e, "queries", "queries and text_1 are two names of one field: send one of them");
+        if (!json_is_null(json_get(body, "text_2")) && !json_is_null(json_get(body, "documents"))) return api_error_field(e, "documents", "documents and text_2 are two names of one field: send one of them");
+        return read_pairs(r, "text_1", "text_2", a, e);
     default:
         if (r->query && r->query->type == JSON_ARRAY) return api_error_field(e, "query", "query must be a string");
         return read_pairs(r, "query", route == POOLED_RERANK ? "documents" : "texts", a, e);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "server/internal.h"
 #include "server/loader.h"
 
 enum { MAX_ENTRIES = 4096 };
@@ -93,6 +94,11 @@ enum rose_status repository_scan(struct models *m, const char *dir, struct rose_
     if (s == ROSE_OK) qsort(names, (size_t)count, sizeof *names, by_name);
     for (int i = 0; s == ROSE_OK && i < count; i++) {
         const char *path = names[i] ? file_join(&a, dir, names[i]) : NULL;
+        size_t ending = names[i] && path && is_gguf(names[i]) && !file_is_dir(path) ? 5 : 0;
+        if (names[i] && strlen(names[i]) - ending > MODEL_NAME_MAX) { /* no request could name it, and the others are served all the same */
+            log_line(m->options, "warning", "%s: \"%.60s...\" is left out: its name is longer than %d bytes", dir, names[i], MODEL_NAME_MAX);
+            continue;
+        }
         if (!path) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
         else if (file_is_dir(path)) s = add_directory(m, &a, dir, names[i], &found, err);
         else if (is_gguf(names[i])) s = add(m, dir, arena_strndup(&a, names[i], strlen(names[i]) - 5), 1, path, &found, err);

@@ -3,8 +3,13 @@
 
 static enum rose_status too_many(struct rose_error *err)
 {
-    return status_set(err, ROSE_LIMIT, "a layout has more than %d modes; coalesce it first",
+    return status_set(err, ROSE_LIMIT, "a layout has more than %d modes, tuples counted; coalesce it first",
                       LAYOUT_MAX_NODES);
+}
+
+static enum rose_status too_wide(struct rose_error *err)
+{
+    return status_set(err, ROSE_LIMIT, "a tuple has more than %d modes; coalesce or nest them", LAYOUT_MAX_MODES);
 }
 
 /* Shapes, strides, size and cosize within range. */
@@ -115,7 +120,7 @@ static enum rose_status read_tree(struct reader *r, struct layout *out, int dept
         return status_set(r->err, ROSE_LIMIT, "a layout nests deeper than %d", LAYOUT_MAX_DEPTH);
     do {
         r->at++;
-        if (out->node[self].children == LAYOUT_MAX_MODES) return too_many(r->err);
+        if (out->node[self].children == LAYOUT_MAX_MODES) return too_wide(r->err);
         out->node[self].children++;
         ROSE_TRY(read_tree(r, out, depth + 1));
     } while (peek(r) == ',');
@@ -165,7 +170,7 @@ enum rose_status layout_parse_tiler(struct str text, struct layout *out, int *n,
     bool angle = peek(&r) == '<';
     if (angle) r.at++;
     for (*n = 0;; r.at++) {
-        if (*n == LAYOUT_MAX_MODES) return too_many(err);
+        if (*n == LAYOUT_MAX_MODES) return too_wide(err);
         ROSE_TRY(read_layout(&r, &out[(*n)++]));
         if (peek(&r) != ',') break;
     }

@@ -423,6 +423,8 @@ def repository_of_models():
         os.symlink(options.model, f"{top}/plain.gguf")
         os.symlink(options.model, f"{top}/versions/2/model.gguf")
         open(f"{top}/broken/config.json", "w").write('{"model_type": "nothing"}')
+        os.makedirs(f"{top}/{'a' * 220}")  # longer than a model's name: left out, and what comes after it is served
+        os.symlink(options.model, f"{top}/{'a' * 220}/model.gguf")
         s = Server("--kv-bytes", "64M", model=[top])
         try:
             c = http.InferenceServerClient(f"127.0.0.1:{s.port}", connection_timeout=300, network_timeout=300)

@@ -229,6 +229,7 @@ TEST(wrong_texts_are_named)
         {POOLED_EMBEDDINGS, "{\"input\":\"a\",\"x\":1}", "x"}, {POOLED_EMBEDDINGS, "{\"input\":\"a\",\"encoding_format\":\"x\"}", "encoding_format"}, {POOLED_EMBEDDINGS, "{\"input\":[-1]}", "input"},
         {POOLED_RERANK, "{\"documents\":[\"a\"]}", "query"}, {POOLED_RERANK, "{\"query\":\"a\"}", "documents"}, {POOLED_RERANK, "{\"query\":\"a\",\"documents\":[[1]]}", "documents[0]"},
         {POOLED_RERANK, "{\"query\":[\"a\"],\"documents\":[\"b\"]}", "query"}, {POOLED_SCORE, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"a\",\"b\",\"c\"]}", "text_1"},
+        {POOLED_SCORE, "{\"queries\":\"a\",\"text_1\":\"a\",\"text_2\":\"b\"}", "queries"}, {POOLED_SCORE, "{\"queries\":\"a\",\"text_2\":\"b\",\"documents\":\"b\"}", "documents"},
         {POOLED_TEI_PREDICT, "{\"inputs\":[[\"a\",\"b\",\"c\"]]}", "inputs"}, {POOLED_TEI_EMBED, "{\"inputs\":\"a\",\"truncation_direction\":\"Up\"}", "truncation_direction"},
         {POOLED_TEI_SIMILARITY, "{\"inputs\":{\"sentences\":[\"b\"]}}", "inputs.source_sentence"}};
     for (size_t i = 0; i < ROSE_COUNT(rows); i++) {

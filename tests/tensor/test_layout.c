@@ -362,6 +362,7 @@ TEST(tilers)
     CHECK_STR(show(&t[1]), "8:1");
     CHECK(layout_parse_tiler(str_of("<4"), t, &n, &err) == ROSE_INVALID);
     CHECK(layout_parse_tiler(str_of("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"), t, &n, &err) == ROSE_LIMIT);
+    CHECK(layout_parse(str_of("(1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1)"), t, &err) == ROSE_LIMIT && strstr(err.message, "more than 16 modes"));
     struct layout a = L("(64,32):(32,1)"), d, tile[2] = {L("16"), L("8")};
     CHECK_OK(layout_tiled_divide(&a, tile, 2, &d, &err), err);
     CHECK_STR(show(&d), "((16,8),4,4):((32,1),512,8)");
