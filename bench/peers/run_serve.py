@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """rose serve beside llama-server: the same model, threads, slots, cache type and load generator, in turns in one run.
 
-    bench/peers/run_serve.py [--rose build/rose] [--model FILE] [--out FILE.csv] [--mini | --alone]
+    bench/peers/run_serve.py [--rose build/rose] [--model FILE] [--out FILE.csv] [--mini | --alone] [--only PART]
 
 Closed loops of 8 and of 64 users (128 tokens in, 64 out, `rose bench --url`), Rose before and behind the peer; the time between tokens while
 prompts of 2,000 tokens arrive one after the other; a prefix that comes again, n = 8, the start, and the processor time of an idle server. Prints a
-table with what was asked and writes it to bench/results/serve_peer_zen4.csv. About five minutes on two cores (--mini: a look at whether it works);
-nothing else may run. Needs what build_llama.sh made, and build/rose. Standard library only.
+table with what was asked and writes it to bench/results/serve_peer_zen4.csv. About six minutes on two cores (--mini: a look at whether it works);
+nothing else may run. --only measures one part (8, 64, long, rest: two minutes each at most) and replaces its rows in that file. Servers rest two seconds
+behind their first requests, so that both have the memory of their caches: llama-server takes all of it before it is ready, Rose 512 MiB while it rests. The peer's 64
+users go in step, so that one round of them tells; Rose's do not, and have three. Needs what build_llama.sh made, and build/rose. Standard library only.
 """
 import argparse
 import csv
@@ -34,6 +36,7 @@ parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--out", default=os.path.join(ROOT, "bench", "results", "serve_peer_zen4.csv"))
 parser.add_argument("--mini", action="store_true", help="tiny counts, nothing is written unless --out says where")
 parser.add_argument("--alone", action="store_true", help="only what needs no peer: prefix, n = 8, idle, start; nothing is written")
+parser.add_argument("--only", choices=("8", "64", "long", "rest"))
 options = parser.parse_args()
 
 rows = []
@@ -136,6 +139,7 @@ def load(users, requests, long_prompts=False):
 
 def warm():
     subprocess.run(bench_command(4, 8, 32, 8), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.1 if options.mini else 2)
 
 
 def mean(runs, *keys):
@@ -199,6 +203,7 @@ def singles(server):
     row("the same again: first token p50", "ms", 1e3 * middle(warm_), None, f"15 % of it: {100 * middle(warm_) / middle(cold):.1f} %", middle(warm_) <= 0.15 * middle(cold))
     row("n = 8 of 1,000 tokens: prompt tokens read", "", middle([m[1] for m in many]), None, "the prompt once (1,000)", max(m[1] for m in many) <= 1000)
     row("n = 8 of 1,000 tokens: eight first tokens", "ms", 1e3 * middle([m[0] for m in many]), None, f"{middle([m[0] for m in many]) / middle(cold):.2f} of one's")
+    time.sleep(0 if options.mini else 3)  # the engine takes memory for its cache before it rests
     before, seconds = server.ticks(), 2 if options.mini else 5
     time.sleep(seconds)
     used = server.ticks() - before
@@ -249,14 +254,62 @@ def show():
 
 
 def write(path):
+    before = kept()
     with open(path, "w", newline="") as f:
         f.write(f"# rose serve beside llama-server (llama-cpp-python 0.3.36), {os.path.basename(options.model)}, {options.threads} threads, F16 cache, closed loops of 128 in and 64 out; "
                 f"{datetime.date.today()}\n")
         out = csv.DictWriter(f, list(rows[0]))
         out.writeheader()
-        for r in rows:
+        for r in before + rows:
             out.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in r.items()})
     print(f"written: {path}")
+
+
+def part_8():
+    ours, peer, few = [], [], 8 if options.mini else 48
+    for _ in range(1 if options.mini else 2):
+        ours += measured(rose(64), (8, few))
+        peer += measured(llama(8, 512), (8, few))
+    compare(8, ours, peer, 4, 0.25)
+
+
+def part_64():
+    ours, many = measured(rose(64), (64, 64 if options.mini else 192)), 64 if options.mini else 192
+    peer = measured(llama(64, 512), (64, 64))
+    ours += measured(rose(64), (64, many))
+    compare(64, ours, peer, 6, 0.25)
+    share = 100 * mean(ours, "share")
+    row("64 streams: the server's thread, of the process's time", "%", share, None, "3 %", share <= 3)
+
+
+def part_long():
+    few, many, ready = (8, 64, "8M") if options.mini else (48, 128, "2G")
+    without8, beside8 = measured(rose(64, "--cache-ready", ready), (8, few), (8, few, True))
+    without64, beside64 = measured(rose(64, "--cache-ready", ready), (64, many), (64, many, True))
+    beside_long(8, [without8], beside8, None if options.mini else measured(llama(9, 2560), (8, 16, True))[0])
+    beside_long(64, [without64], beside64)
+
+
+def part_rest():
+    with rose(64) as s:
+        warm()
+        singles(s)
+    starts()
+    for users, requests in ((8, 8 if options.mini else 48), (64, 64 if options.mini else 128)):
+        plain = measured(rose(64), (users, requests))[0]["output_tokens_per_s"]
+        exact = measured(rose(64, "--deterministic"), (users, requests))[0]["output_tokens_per_s"]
+        row(f"{users} streams with --deterministic: output", "tok/s", exact, None, f"stated: {100 * exact / plain:.0f} % of without")
+    null_model()
+
+
+def kept():
+    """Rows of the file that this run has not measured."""
+    if not options.only or not os.path.exists(options.out):
+        return []
+    with open(options.out, newline="") as f:
+        f.readline()
+        now = {r["what"] for r in rows}
+        return [r for r in csv.DictReader(f) if r["what"] not in now]
 
 
 def main():
@@ -267,31 +320,10 @@ def main():
         starts()
         show()
         return
-    few, many = (8, 16) if options.mini else (48, 128)
     began = time.monotonic()
-    ours8, peer8, ours64, peer64 = [], [], [], []
-    for _ in range(1 if options.mini else 2):
-        ours8 += measured(rose(64), (8, few))
-        peer8 += measured(llama(8, 512), (8, few))
-    ours64 += measured(rose(64), (64, many))
-    peer64 += measured(llama(64, 512), (64, many))
-    ours64 += measured(rose(64), (64, many))
-    with rose(64) as s:
-        warm()
-        long8, long64 = load(8, 2 * few, True), load(64, many, True)
-        singles(s)
-    peer_long8 = measured(llama(9, 2560), (8, 8 if options.mini else 24, True))[0]
-    starts()
-    compare(8, ours8, peer8, 4, 0.25)
-    compare(64, ours64, peer64, 6, 0.25)
-    share = 100 * mean(ours64, "share")
-    row("64 streams: the server's thread, of the process's time", "%", share, None, "3 %", share <= 3)
-    for users, ours, requests in ((8, ours8, few), (64, ours64, many)):
-        exact, plain = measured(rose(64, "--deterministic"), (users, requests))[0]["output_tokens_per_s"], mean(ours, "output_tokens_per_s")
-        row(f"{users} streams with --deterministic: output", "tok/s", exact, None, f"stated: {100 * exact / plain:.0f} % of without")
-    null_model()
-    beside_long(8, ours8, long8, peer_long8)
-    beside_long(64, ours64, long64)
+    for name, part in (("8", part_8), ("64", part_64), ("long", part_long), ("rest", part_rest)):
+        if options.only in (None, name):
+            part()
     show()
     print(f"{time.monotonic() - began:.0f} s")
     if not options.mini or options.out != parser.get_default("out"):

@@ -24,12 +24,13 @@ static int bucket_of(int32_t decode_rows)
     return b;
 }
 
-/* The largest chunk of at most so many rows that fills up the last tile of the decode rows: never less than half a tile. */
+/* The largest chunk of at most so many rows that fills up the last tile of the decode rows: never less than half a tile. Large ones fill tiles of
+ * twice as many, so that two workers have whole ones. */
 static int32_t whole_tiles(double rows, int32_t decode_rows, int32_t most)
 {
-    int32_t left = PACE_TILE - decode_rows % PACE_TILE, n = rows < most ? (int32_t)rows : most;
-    if (left < PACE_TILE / 2) left += PACE_TILE;
-    return ROSE_MIN(n > left ? left + (n - left) / PACE_TILE * PACE_TILE : left, most);
+    int32_t n = rows < most ? (int32_t)rows : most, tile = n >= 4 * PACE_TILE ? 2 * PACE_TILE : PACE_TILE, left = tile - decode_rows % tile;
+    if (left < PACE_TILE / 2) left += tile;
+    return ROSE_MIN(n > left ? left + (n - left) / tile * tile : left, most);
 }
 
 static bool known(const struct pace *p, const struct pace_figure *f, uint64_t samples, uint64_t age) { return f->count >= samples && p->steps - f->at < age; }
