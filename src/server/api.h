@@ -36,6 +36,8 @@ bool openai_completion_read(const struct json *body, struct arena *arena, struct
 /* count_only: /v1/messages/count_tokens, which wants no max_tokens. */
 bool anthropic_read(const struct json *body, bool count_only, struct arena *arena, struct api_request *out, struct api_error *e);
 
+/* Every message's role is one that all templates know of, or one that this template names (NULL: none). */
+bool openai_roles(const struct json *messages, const char *chat_template, struct api_error *e);
 /* The chat object of rose_render from OpenAI messages; in the arena. */
 bool openai_chat_object(const struct api_request *r, struct arena *arena, struct str *out, struct api_error *e);
 

@@ -417,6 +417,7 @@ static bool prepare(struct generation *g, struct api_error *e)
     if (!g->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(r->model.n, 200), r->model.p);
     g->http->log_model = g->model->name;
     if (owner->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
+    if (r->kind == API_CHAT && !openai_roles(r->messages, g->model->info.chat_template, e)) return false;
     g->parts_count = g->parts_open = r->prompts_count;
     g->choices_count = r->prompts_count * r->n;
     g->parts = ARENA_ARRAY(arena, struct part, (size_t)g->parts_count);

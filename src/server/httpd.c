@@ -175,7 +175,7 @@ static enum MHD_Result send_answer(struct httpd_request *r)
     }
     if (r->http->options->cors_origin) {
         MHD_add_response_header(m, "Access-Control-Allow-Origin", r->http->options->cors_origin);
-        MHD_add_response_header(m, "Access-Control-Expose-Headers", "X-Request-Id");
+        MHD_add_response_header(m, "Access-Control-Expose-Headers", "X-Request-Id, request-id, Retry-After, Inference-Header-Content-Length");
         if (strcmp(r->http->options->cors_origin, "*")) MHD_add_response_header(m, "Vary", "Origin");
     }
     for (int i = 0; i < r->headers_count; i++) MHD_add_response_header(m, r->headers[i].name, r->headers[i].value);

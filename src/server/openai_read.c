@@ -313,6 +313,34 @@ static bool add_message(struct strbuf *b, const struct json *m, uint32_t index, 
     return strbuf_addc(b, '}'), true;
 }
 
+/* Most templates write any role as it comes, and a model answers to one that it has never seen as it likes. Others than OpenAI's are for templates that
+ * have the word in quotes: 'ipython' of Llama, 'observation' of GLM. */
+static bool is_role(struct str role, const char *chat_template)
+{
+    static const char *const known[] = {"system", "developer", "user", "assistant", "tool", "function"};
+    char quoted[40];
+    for (size_t i = 0; i < ROSE_COUNT(known); i++)
+        if (str_is(role, known[i])) return true;
+    if (!chat_template || role.n > sizeof quoted - 3 || memchr(role.p, '\0', role.n)) return false;
+    snprintf(quoted, sizeof quoted, "'" STR_FMT "'", STR_ARG(role));
+    if (strstr(chat_template, quoted)) return true;
+    quoted[0] = quoted[role.n + 1] = '"';
+    return strstr(chat_template, quoted) != NULL;
+}
+
+bool openai_roles(const struct json *messages, const char *chat_template, struct api_error *e)
+{
+    char name[64];
+    for (uint32_t i = 0; messages && i < messages->count; i++) {
+        struct str role = json_str(json_get(json_at(messages, i), "role"), "");
+        if (is_role(role, chat_template)) continue;
+        snprintf(name, sizeof name, "messages[%u].role", i);
+        return api_error_field(e, name, "%s is \"%.*s\": it must be system, developer, user, assistant, tool or function, or a role that the model's chat template names", name,
+                               (int)ROSE_MIN(role.n, 60), role.p);
+    }
+    return true;
+}
+
 static bool add_messages(struct strbuf *b, const struct api_request *r, struct api_error *e)
 {
     strbuf_adds(b, "{");

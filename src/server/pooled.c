@@ -29,8 +29,10 @@ static void failed(struct texts *t, const struct api_error *e)
 
 /* --- what the model is to do ---------------------------------------------------------------------------------------------------------- */
 
-static bool cannot(const struct model *m, const char *what, struct api_error *e)
+static bool cannot(const struct pooled_call *c, const char *what, struct api_error *e)
 {
+    const struct model *m = c->model;
+    if (!c->request.model.n) return api_error_set(e, 400, "invalid_request_error", "unsupported_model", NULL, "no model here can %s; see /v1/models", what); /* whichever was looked at last */
     const char *hint = m->info.tasks & ROSE_CAN_GENERATE && !strcmp(what, "embed") ? ": it writes text; rose serve --task embed makes it embed instead" : "";
     return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model", "model \"%s\" does not %s%s", m->name, what, hint);
 }
@@ -94,20 +96,20 @@ static bool plan(struct pooled_call *c, struct rose_request *rose, enum rose_tas
     switch (r->route) {
     case POOLED_POOLING:
         if (!plan_pooling(c, rose, task, e)) return false;
-        if (*task == ROSE_TASK_CLASSIFY) return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c->model, "embed or classify", e);
-        return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
+        if (*task == ROSE_TASK_CLASSIFY) return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c, r->task.n ? "classify" : "embed or classify", e);
+        return can & ROSE_CAN_EMBED || cannot(c, "embed", e);
     case POOLED_CLASSIFY: case POOLED_TEI_PREDICT:
         *task = ROSE_TASK_CLASSIFY;
-        return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c->model, "classify", e);
+        return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c, "classify", e);
     case POOLED_TEI_EMBED_SPARSE:
         rose->sparse = true;
-        return can & ROSE_CAN_SPARSE || cannot(c->model, "give sparse embeddings", e);
-    case POOLED_TEI_EMBED_ALL: rose->pooling = ROSE_POOL_NONE; return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
-    case POOLED_EMBEDDINGS: case POOLED_TEI_EMBED: return can & ROSE_CAN_EMBED || cannot(c->model, "embed", e);
+        return can & ROSE_CAN_SPARSE || cannot(c, "give sparse embeddings", e);
+    case POOLED_TEI_EMBED_ALL: rose->pooling = ROSE_POOL_NONE; return can & ROSE_CAN_EMBED || cannot(c, "embed", e);
+    case POOLED_EMBEDDINGS: case POOLED_TEI_EMBED: return can & ROSE_CAN_EMBED || cannot(c, "embed", e);
     default: break;
     }
     c->by_embedding = r->route == POOLED_TEI_SIMILARITY || !(can & ROSE_CAN_SCORE);
-    if (c->by_embedding && !(can & ROSE_CAN_EMBED)) return cannot(c->model, r->route == POOLED_TEI_SIMILARITY ? "embed" : "score", e);
+    if (c->by_embedding && !(can & ROSE_CAN_EMBED)) return cannot(c, r->route == POOLED_TEI_SIMILARITY ? "embed" : "score", e);
     if (!c->by_embedding) *task = ROSE_TASK_SCORE;
     *field = c->by_embedding ? "texts" : r->route == POOLED_RERANK ? "documents" : r->route == POOLED_SCORE ? "text_2" : "texts";
     *list = pair_up(c, a, count);

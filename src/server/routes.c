@@ -113,15 +113,25 @@ static const char *allowed(const char *methods)
     return methods && !strcmp(methods, "POST") ? "POST, OPTIONS" : "GET, HEAD, OPTIONS";
 }
 
-/* OPTIONS: what a browser asks before a cross-origin request. */
+/* A list of header names and nothing else. */
+static bool are_tokens(const char *list)
+{
+    for (; *list; list++)
+        if (!((*list >= 'a' && *list <= 'z') || (*list >= 'A' && *list <= 'Z') || (*list >= '0' && *list <= '9') || strchr("!#$%&'*+-.^_`|~, \t", *list))) return false;
+    return true;
+}
+
+/* OPTIONS: what a browser asks before a cross-origin request. Whatever headers it means to send it may: those of SDKs (x-stainless-*, anthropic-version,
+ * Inference-Header-Content-Length) are many, and none means anything here but what these routes read. */
 static void preflight(struct server *s, struct httpd_request *r, const char *methods)
 {
+    static const char usual[] = "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, Anthropic-Beta, Anthropic-Dangerous-Direct-Browser-Access, Inference-Header-Content-Length";
     httpd_add_header(r, "Allow", allowed(methods));
     if (s->options->cors_origin) {
         httpd_add_header(r, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
         const char *wanted = httpd_header(r, "Access-Control-Request-Headers");
         char *copy = wanted ? arena_strndup(&r->arena, wanted, strlen(wanted)) : NULL;
-        httpd_add_header(r, "Access-Control-Allow-Headers", copy ? copy : "Authorization, Content-Type, X-Api-Key, X-Request-Id");
+        httpd_add_header(r, "Access-Control-Allow-Headers", copy && are_tokens(copy) ? copy : usual);
         httpd_add_header(r, "Access-Control-Max-Age", "600");
     }
     httpd_reply(r, 204, NULL, (struct str){"", 0});

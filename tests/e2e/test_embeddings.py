@@ -138,6 +138,10 @@ def tei_routes():
     status, _, info = server().get("/info")
     equal((status, info["model_id"], info["model_type"], info["max_input_length"]), (200, MINI, {"embedding": {"pooling": "mean"}}, 256))
     refused("/embed_sparse", {"inputs": TEXTS, "model": MINI}, "sparse", 422)
+    refused("/embed_sparse", {"inputs": TEXTS}, "no model here can give sparse embeddings", 422)
+    refused("/embed", {"inputs": 3}, "a string or a list of strings", 422)
+    refused("/embed", {"inputs": ["a", 3]}, "inputs[1] must be a string", 422)
+    refused("/predict", {"inputs": 3}, "a list", 422)
     # as huggingface_hub's InferenceClient asks: of the root, with parameters and options
     equal(ok("/", {"model": MINI, "inputs": TEXTS[0], "options": {"wait_for_model": True}}), ok("/embed", {"model": MINI, "inputs": TEXTS[0]}))
     equal(ok("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {}}), one)

@@ -231,6 +231,8 @@ def every_wrong_value_is_named():
             refused({field: v}, {"max_completion_tokens": "max_completion_tokens"}.get(field, field))
     for m in ([{}], [{"role": 5, "content": "x"}], [{"content": "x"}], ["x"], [None], [{"role": "", "content": "x"}]):
         refused({"messages": m}, "messages[0]")
+    refused({"messages": [{"role": "user", "content": "x"}, {"role": "alien", "content": "x"}]}, "messages[1].role")
+    equal(Server.shared().chat(messages=[{"role": r, "content": "x"} for r in ("developer", "user", "assistant", "tool")], max_tokens=1)[0], 200)
     for content in (5, {}, [{"type": "image_url", "image_url": {"url": "x"}}], [5], [{"type": "text"}], [{"type": "input_audio"}]):
         refused({"messages": [{"role": "user", "content": content}]}, "messages[0].content")
     s = Server.shared()

@@ -329,6 +329,12 @@ def request_ids_heads_options_and_cors():
     equal((code, body), (200, b""))
     code, headers, _ = s.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "http://example.org", "Access-Control-Request-Headers": "x-foo"})
     equal((code, headers["access-control-allow-origin"], headers["access-control-allow-headers"]), (204, "http://example.org", "x-foo"))
+    sdk = "authorization,content-type,x-stainless-lang,x-stainless-retry-count,anthropic-version,anthropic-dangerous-direct-browser-access,inference-header-content-length"
+    for asked, said in ((sdk, sdk), (None, "Inference-Header-Content-Length"), ("a<b>", "Anthropic-Version")):
+        for path in ("/v1/messages", "/v2/models/m/infer", "/v1/embeddings"):
+            code, headers, _ = s.request("OPTIONS", path, headers={"Origin": "http://example.org", "Access-Control-Request-Method": "POST", **({"Access-Control-Request-Headers": asked} if asked else {})})
+            check(code == 204 and said in headers["access-control-allow-headers"] and "<" not in headers["access-control-allow-headers"], headers)
+    check("Inference-Header-Content-Length" in s.get("/v1/models")[1]["access-control-expose-headers"], "what a page may read")
     equal(s.request("PUT", "/v1/models")[0], 405)
     equal(s.get("/v1/chat/completions")[0], 405)
     equal(s.get("/no/such")[0], 404)

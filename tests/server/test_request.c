@@ -144,4 +144,20 @@ TEST(anthropic)
     CHECK_STR(error.param, "max_tokens");
 }
 
-TEST_MAIN(CASE(defaults), CASE(every_field_lands), CASE(chat_object), CASE(prompts), CASE(refusals_name_the_field), CASE(anthropic))
+TEST(roles)
+{
+    static const char llama[] = "{% if m.role == \"tool\" or m.role == 'ipython' %}{% elif m['role'] == \"observation\" %}";
+    struct api_request r;
+    static const struct { const char *role, *chat_template; bool good; } cases[] = {
+        {"user", NULL, true}, {"function", NULL, true}, {"alien", NULL, false}, {"ipython", NULL, false}, {"ipython", llama, true}, {"observation", llama, true}, {"serv", llama, false},
+        {"m.role", llama, false}, {"an endless name of a role that no template ever had in it", llama, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char body[200];
+        snprintf(body, sizeof body, "{\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"role\":\"%s\",\"content\":\"\"}]}", cases[i].role);
+        CHECK(read_chat(body, &r));
+        CHECK_INT(openai_roles(r.messages, cases[i].chat_template, &error), cases[i].good);
+        if (!cases[i].good) CHECK_STR(error.param, "messages[1].role");
+    }
+}
+
+TEST_MAIN(CASE(roles), CASE(defaults), CASE(every_field_lands), CASE(chat_object), CASE(prompts), CASE(refusals_name_the_field), CASE(anthropic))
