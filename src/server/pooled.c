@@ -148,8 +148,8 @@ static bool model_has(const struct pooled_call *c, struct api_error *e)
     struct str name = r->prompt_name;
     if (!(info->tasks & ROSE_CAN_EMBED)) return true;
     bool rows = str_is(r->task, "token_embed") || str_is(r->task, "encode"); /* of tokens: as wide as the model */
-    if (r->dimensions > info->embedding_size && !rows)
-        return api_error_field(e, "dimensions", "dimensions must lie between 1 and %d, which is what %s gives", info->embedding_size, c->model->name);
+    int most = rows ? info->hidden : info->embedding_size;
+    if (r->dimensions > most) return api_error_field(e, "dimensions", "dimensions must lie between 1 and %d, which is what %s gives", most, c->model->name);
     bool there = !name.n, ids = false;
     struct strbuf list = {.limit = 400};
     for (int i = 0; i < info->prompts_count; i++) {

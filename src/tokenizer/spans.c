@@ -46,8 +46,18 @@ static bool push(struct folded *f, char c, size_t start, size_t stop)
 
 static bool is_space(uint32_t cp) { return cp == 0x2581 || (unicode_record(cp) & (UC_SPACE | UC_RUST_SPACE)); }
 
-/* The letters of s. Two buffers that are reused. */
-static bool fold(struct str s, struct folded *f, struct strbuf *a, struct strbuf *b)
+/* BERT's normaliser and SentencePiece's drop control characters, NUL and U+FFFD; elsewhere they are letters like others. */
+static bool drops(const struct tokenizer *t)
+{
+    for (size_t i = 0; i < t->normalizer_count; i++) {
+        const struct normalizer_step *s = &t->normalizer[i];
+        if ((s->kind == NORMALIZE_BERT && s->clean) || s->kind == NORMALIZE_NMT || s->kind == NORMALIZE_CHARSMAP) return true;
+    }
+    return false;
+}
+
+/* The letters of s; clean: without those that drops() speaks of. Two buffers that are reused. */
+static bool fold(struct str s, bool clean, struct folded *f, struct strbuf *a, struct strbuf *b)
 {
     for (size_t at = 0, n; at < s.n; at += n) {
         uint32_t cp;
@@ -62,7 +72,8 @@ static bool fold(struct str s, struct folded *f, struct strbuf *a, struct strbuf
         struct str rest = strbuf_str(a);
         while (rest.n) {
             size_t k = utf8_decode(rest, &cp);
-            bool kept = !is_space(cp) && !(unicode_record(cp) & (UC_COMBINING | UC_OTHER));
+            bool dropped = clean && ((unicode_record(cp) & UC_OTHER) || cp == 0 || cp == 0xFFFD);
+            bool kept = !is_space(cp) && !(unicode_record(cp) & UC_COMBINING) && !dropped;
             for (size_t i = 0; kept && i < k; i++)
                 if (!push(f, rest.p[i], at, at + n)) return false;
             rest = (struct str){rest.p + k, rest.n - k};
@@ -184,7 +195,9 @@ enum rose_status tokenizer_spans(const struct tokenizer *t, struct str text, con
     struct folded letters = {0}, tokens = {0};
     struct strbuf bytes = {0}, a = {0}, b = {0};
     size_t *piece = malloc((n + 1) * sizeof *piece);
-    bool ok = text.n < UINT32_MAX && piece && pieces(t, ids, n, &bytes, piece) && bytes.n < UINT32_MAX && fold(text, &letters, &a, &b) && fold(strbuf_str(&bytes), &tokens, &a, &b);
+    bool clean = drops(t);
+    bool ok = text.n < UINT32_MAX && piece && pieces(t, ids, n, &bytes, piece) && bytes.n < UINT32_MAX && fold(text, clean, &letters, &a, &b) &&
+              fold(strbuf_str(&bytes), clean, &tokens, &a, &b);
     if (ok) align(text, t, ids, n, &letters, &tokens, piece, out);
     free(letters.p);
     free(letters.start);
