@@ -11,6 +11,7 @@ const char *option_env(const char *name)
     for (size_t i = 0; i < ROSE_COUNT(known); i++)
         if (!strcmp(name, known[i])) {
             const char *value = getenv(name);
+            if (value && *value != '/' && !strcmp(name, "XDG_CACHE_HOME")) return NULL; /* the XDG base directory specification: relative ones are ignored */
             return value && *value ? value : NULL;
         }
     return NULL;

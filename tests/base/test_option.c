@@ -121,6 +121,10 @@ TEST(surroundings)
     CHECK(!option_env("HF_HOME"));
     setenv("ROSE_SECRET", "x", 1);
     CHECK(!option_env("ROSE_SECRET"));
+    CHECK(setenv("XDG_CACHE_HOME", "relative/place", 1) == 0 && !option_env("XDG_CACHE_HOME"));
+    CHECK(setenv("XDG_CACHE_HOME", "/place", 1) == 0);
+    CHECK_STR(option_env("XDG_CACHE_HOME"), "/place");
+    CHECK(unsetenv("XDG_CACHE_HOME") == 0);
 }
 
 TEST(hub_names)

@@ -157,6 +157,15 @@ def sampling_is_reproducible():
 
 
 @case
+def text_commands_have_no_engine_options():
+    for command in ("tokenize", "render"):
+        text = ok(command, "--help").text()
+        assert "--quiet" in text and "--threads" not in text and "--kv" not in text, text
+        fails(command, MODEL, "--kv", "f16", status=2)
+    assert "--parse-special" in ok("tokenize", "--help").text() and "--chat-template" in ok("render", "--help").text()
+
+
+@case
 def tokenize_both_ways():
     text = "Hello wörld\n 123 🙂"
     ids = ok("tokenize", MODEL, text, "--json").json()
@@ -294,7 +303,12 @@ def closed_and_full_outputs():
     equal(p.wait(timeout=120), 1)
     assert p.stderr.read().startswith(b"rose: cannot write"), "no sentence"
     with open("/dev/full", "wb") as full:
-        for words in (["--help"], ["run", MODEL, "hi", "-n", "2"], ["tokenize", MODEL, "hi"]):
+        bench = ["bench", "act", "--seconds", "0.001", "--shape", "rows=1", "--shape", "cols=64"]
+        for option in ("--csv", "--svg"):
+            done = subprocess.run([ROSE, *bench, option, "/dev/full"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120)
+            equal(done.returncode, 1)
+            assert b"cannot write /dev/full" in done.stderr, done.stderr
+        for words in (["--help"], ["run", MODEL, "hi", "-n", "2"], ["tokenize", MODEL, "hi"], ["kernels", "layout", "(4,8):(8,1)"], bench):
             done = subprocess.run([ROSE, *words], stdout=full, stderr=subprocess.PIPE, timeout=120)
             equal(done.returncode, 1)
             assert b"cannot write" in done.stderr, done.stderr
