@@ -27,7 +27,7 @@ struct bench {
     struct bench_entry *entries;
     int count;
     int64_t rows; /* at least */
-    const char *only, *kernel; /* part of an op's name; what sweeps try, NULL: every kernel */
+    const char *only, *kernel, *sources; /* part of an op's name; what sweeps try, NULL: every kernel */
     char *memory;
     size_t bytes;
     struct bench_tables tables;
@@ -218,7 +218,7 @@ static void report_sweep(struct bench *b, const struct bench_entry *e, double us
     const struct plan *p = &e->plan;
     char what[160];
     int n = snprintf(what, sizeof what, "%s block %u", p->kernel, p->block);
-    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE"};
+    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE", "MIN_BLOCKS"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (plan_get(p, names[i])) n += snprintf(what + n, sizeof what - (size_t)n, " %s %lld", names[i], (long long)plan_get(p, names[i]));
     if (p->tiles) snprintf(what + n, sizeof what - (size_t)n, " grid %d", p->times);
@@ -233,21 +233,34 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* A kernel of each kind by itself, as nothing else compiles: what a model that needs one more waits for. */
+/* A kernel of each kind by itself, as nothing else compiles, by a compiler that has started: the best of three in one process. */
 static int compile_alone(struct bench *b, const char *arch)
 {
-    for (int i = 0; i < b->count; i++) {
+    struct jit *jit;
+    if (jit_open(&(struct jit_options){.threads = 1, .override_dir = b->sources}, &jit, &err_)) return fail();
+    int failed = 0;
+    for (int i = 0; i < b->count && !failed; i++) {
         const struct plan *p = &b->entries[i].plan;
-        const struct jit_kernel *k;
+        const struct jit_kernel *k[3];
         int before = 0;
         while (before < i && strcmp(b->entries[before].plan.kernel, p->kernel)) before++;
         if (before < i) continue;
-        if (plan_request(p, b->jit, arch, &k, &err_) || jit_compile_all(b->jit, &err_)) return fail();
-        struct jit_info info = jit_info(k);
-        printf("compile %s alone: %.1f ms (%s)\n", p->kernel, info.compile_ms, info.origin == JIT_COMPILED ? "now" : "from the cache");
-        if (b->csv) fprintf(b->csv, "compile %s,alone,%.0f,,,,,,,,40000,\n", p->kernel, info.compile_ms * 1e3);
+        for (int try = 0; try < 3 && !failed; try++) {
+            struct plan again = *p;
+            plan_int(&again, "TRY", try);
+            failed = plan_request(&again, jit, arch, &k[try], &err_) != ROSE_OK;
+        }
+        failed = failed || jit_compile_all(jit, &err_) != ROSE_OK;
+        double best = 0;
+        for (int try = 0; try < 3 && !failed; try++) {
+            struct jit_info info = jit_info(k[try]);
+            if (info.origin == JIT_COMPILED && (best == 0 || info.compile_ms < best)) best = info.compile_ms;
+        }
+        if (best > 0) printf("compile %s alone: %.1f ms\n", p->kernel, best);
+        if (b->csv && best > 0) fprintf(b->csv, "compile %s,alone,%.0f,,,,,,,,40000,\n", p->kernel, best * 1e3);
     }
-    return 0;
+    jit_close(jit);
+    return failed ? fail() : 0;
 }
 
 static int compile(struct bench *b, const char *arch)
@@ -317,6 +330,7 @@ int main(int argc, char **argv)
             return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--sources DIR] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
+    b.sources = sources;
     if (arch) { /* without a GPU: an H200's plans, compiled for arch */
         struct device_info info = {.kind = DEVICE_CUDA,
                                    .units = 132,

@@ -162,6 +162,18 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                      (struct norm_shape){
                          .rows = rows[r], .cols = cols[c], .weight = 2, .eps = 1e-6f, .threads = threads},
                      0, true);
+                for (int k = 0; k < 8 && rows[r] == 4096 && threads >= 128 && threads <= 512; k++) /* fewer registers, more blocks */
+                    norm(d, add, context,
+                         (struct norm_shape){.rows = rows[r],
+                                             .cols = cols[c],
+                                             .weight = 2,
+                                             .bias = k & 2 ? 2 : 0,
+                                             .eps = 1e-6f,
+                                             .threads = threads,
+                                             .resident = (k & 4 ? 1536 : 1024) / threads,
+                                             .kind = k & 2 ? OP_NORM_LAYER : OP_NORM_RMS,
+                                             .add = k & 1},
+                         0, true);
                 for (int k = 1; k < 4 && rows[r] >= 4096; k++) /* with a residual, LayerNorm, both */
                     norm(d, add, context,
                          (struct norm_shape){.rows = rows[r],

@@ -410,12 +410,6 @@ static enum rose_status compile_raw(struct jit *jit, const struct jit_kernel *k,
     options[count++] = arch;
     for (size_t i = 0; i < jit_nvrtc_flags_count; i++) options[count++] = jit_nvrtc_flags[i];
     for (int i = 0; i < k->count; i++) options[count++] = k->defines[i];
-    if (jit_source_fast(k->closure->main->text)) {
-        options[count] = "--Ofast-compile=mid";
-        enum rose_status s = jit_nvrtc_compile(&jit->nvrtc, k->closure, options, count + 1, ptx, out, n, log, err);
-        if (s != ROSE_UNSUPPORTED) return s; /* NVRTC before 12.9 does not know the option */
-        free(*out), free(*log);
-    }
     return jit_nvrtc_compile(&jit->nvrtc, k->closure, options, count, ptx, out, n, log, err);
 }
 

@@ -194,8 +194,7 @@ enum rose_status jit_source_closure(struct jit_library *l, const char *kernel, s
 
 /* ---- architectures ---- */
 
-/* What follows `name` on a line of the first ARCH_LINES that begins with it, comment marks aside; n 0: there is none. */
-static struct str line_of(struct str text, struct str name)
+struct str jit_source_arches(struct str text)
 {
     size_t at = 0;
     for (int line = 0; line < ARCH_LINES && at < text.n; line++) {
@@ -203,8 +202,8 @@ static struct str line_of(struct str text, struct str name)
         size_t end = nl ? (size_t)(nl - text.p) : text.n;
         struct str s = {text.p + at, end - at};
         while (s.n && strchr(" \t/*", s.p[0]) && s.p[0]) s.p++, s.n--;
-        if (str_starts(s, name)) {
-            s.p += name.n, s.n -= name.n;
+        if (str_starts(s, STR("arch:"))) {
+            s.p += 5, s.n -= 5;
             while (s.n && s.p[0] == ' ') s.p++, s.n--;
             while (s.n && strchr(" \t\r*/", s.p[s.n - 1])) s.n--;
             return s;
@@ -212,16 +211,6 @@ static struct str line_of(struct str text, struct str name)
         at = end + 1;
     }
     return (struct str){0};
-}
-
-struct str jit_source_arches(struct str text)
-{
-    return line_of(text, STR("arch:"));
-}
-
-bool jit_source_fast(struct str text)
-{
-    return str_starts(line_of(text, STR("compile:")), STR("fast"));
 }
 
 enum rose_status jit_source_check_arch(const struct jit_file *file, const char *arch, struct rose_error *err)

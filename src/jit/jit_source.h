@@ -62,8 +62,5 @@ enum rose_status jit_source_closure(struct jit_library *library, const char *ker
 enum rose_status jit_source_check_arch(const struct jit_file *file, const char *arch, struct rose_error *err);
 /* The list on the line, as written; n 0: there is none. */
 struct str jit_source_arches(struct str text);
-/* Does one of the first lines say "// compile: fast"? Such a kernel is compiled with fewer passes: where its time goes into waiting
- * for memory and for other threads, and it would take a model's start longer than it is worth. */
-bool jit_source_fast(struct str text);
 
 #endif

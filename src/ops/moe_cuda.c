@@ -107,21 +107,25 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
 {
     struct plan *p = &out->launch[0];
     bool every = s->tokens <= MOE_CUDA_EVERY_TOKENS;
-    int vectors = s->hidden / 8, threads = every ? 512 : 256;
+    int cluster = every && s->tokens > 1 && plan_arch(d) >= 900 ? ROSE_MAX(1, s->cluster) : 1;
+    int vectors = s->hidden / 8, threads = every ? 512 / cluster : 256;
     int most = ROSE_MAX(1, every ? vectors / 128 : (vectors + threads - 1) / threads);
+    most = (most + cluster - 1) / cluster * cluster;
     if (s->out) most = ROSE_MAX(1, ROSE_MIN(most, s->hidden / act_cuda_group(s->out)));
     out->form = every ? MOE_CUDA_EVERY : MOE_CUDA_BARRIER;
     /* Every block of the barrier form must be resident: at most two an SM, which its registers allow. */
-    out->slices = ROSE_MAX(1, ROSE_MIN(most, d->units * (every ? 1 : 2) / s->tokens));
+    out->slices = ROSE_MAX(1, ROSE_MIN(most, d->units * (every ? 1 : 2) / s->tokens) / cluster) * cluster;
     out->launches = 1;
     *p = (struct plan){.kernel = "moe_dispatch", .rows = s->tokens, .times = out->slices, .per = 1};
     router_constants(p, s);
     plan_int(p, "HIDDEN", s->hidden);
     plan_int(p, "THREADS", threads);
     plan_int(p, "EVERY", every);
+    plan_int(p, "CLUSTER", cluster);
     plan_int(p, "OUT", s->out);
     plan_int(p, "MAX_TOKENS", every ? MOE_CUDA_EVERY_TOKENS : MOE_CUDA_BARRIER_TOKENS);
     p->block = (uint32_t)threads;
+    p->cluster = cluster > 1 ? (uint32_t)cluster : 0;
     p->cooperative = !every;
     p->bytes = out->bytes;
     plan_stream(p, d, route_us(s) + 0.5 + (every ? issue_us(s) * (s->tokens - 1) : 1.1 + 0.004 * s->tokens));

@@ -27,6 +27,7 @@ struct moe_cuda_shape {
     bool f16;                   /* rows are f16, else bf16 */
     int out;                    /* dispatch: ACT_OUT_* of the copied rows: bf16, e4m3 per 1 x 128, mxfp8 */
     int few;                    /* measured choice: 1: at most 16 tokens by moe_dispatch_few, -1: not; 0: the plan's own */
+    int cluster;                /* measured choice: blocks that share the routing of 2 to 16 tokens (sm_90), 1: none; 0: the plan's own */
 };
 
 enum moe_cuda_form { MOE_CUDA_EVERY, MOE_CUDA_BARRIER, MOE_CUDA_TWO, MOE_CUDA_FEW };

@@ -20,6 +20,10 @@ static int threads_of(const struct norm_shape *s, const struct device_info *d, i
     int want = s->rows * threads >= filled * 2 ? 4 : s->rows * threads > (int64_t)d->units * 1024 ? 2 : 1;
     /* Measured (bench/results/h200.csv, sweeps): 4096 columns in 256 threads 17.4 us, in 128 18.3; 2048 in 128 9.5, in 64 10.4. */
     if (s->kind == OP_NORM_RMS && !s->out && vectors <= 512 && want > 2) want = 2;
+    /* LayerNorm: 2048 columns in 128 threads 10.1 us, in 64 10.6; 4096 in 128 19.4, in 256 19.7. A residual of 8192 columns: 70.3 us in 1024
+     * threads, 71.5 in 256. */
+    if (s->kind == OP_NORM_LAYER && !s->out && vectors <= 256 && want > 2) want = 2;
+    if (s->kind == OP_NORM_RMS && !s->out && s->add && vectors == 1024) want = 1;
     while (want > 1 && threads > 8) threads /= 2, want /= 2;
     while ((vectors + threads - 1) / threads > MOST) threads *= 2;
     return threads;
@@ -128,10 +132,10 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     int vec = plan_vector(d, (int64_t)s->cols * 2), group = act_cuda_group(s->out);
     ROSE_TRY(check(s, vec, err));
     /* Measured: 4096 rows with a residual of 2048 columns 18.2 us instead of 20.0 (three blocks an SM), of 16384 142 instead of 147 and
-     * without one 74 instead of 77 (one block); elsewhere the other form is as fast or faster. */
+     * without one 74 instead of 77 (one block), LayerNorm's two sums there more still; elsewhere the other form is as fast or faster. */
     bool wide = s->cols >= 16384, narrow = s->add && s->cols <= 2048 && s->cols >= 1024;
     struct norm_shape bulk = *s;
-    if (s->form == NORM_FORM_AUTO && s->kind == OP_NORM_RMS && !s->out && !s->threads && s->rows >= 2048 && s->rows <= 16384 && (wide || narrow))
+    if (s->form == NORM_FORM_AUTO && (s->kind == OP_NORM_RMS || wide) && !s->out && !s->threads && s->rows >= 2048 && s->rows <= 16384 && (wide || narrow))
         bulk.form = NORM_FORM_BULK, bulk.resident = wide ? 1 : 3, bulk.threads = wide ? ROSE_MIN(1024, s->cols / 16 / 32 * 32) : ROSE_MAX(64, s->cols / 16 / 32 * 32);
     if (bulk.form == NORM_FORM_BULK && plan_bulk(&bulk, d, out)) return ROSE_OK;
     int vectors = s->cols * 2 / vec,
@@ -161,6 +165,7 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     constants(s, vec, threads, out);
     plan_int(out, "RPB", per_block);
     plan_int(out, "REP", repeat);
+    plan_int(out, "MIN_BLOCKS", s->resident ? s->resident : 1);
     out->block = (uint32_t)block;
     out->per = per_block * repeat;
     cost(s, d, threads > 32, out);

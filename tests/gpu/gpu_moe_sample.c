@@ -1,7 +1,7 @@
 /* MoE routing, dispatch and combine, sampling, and the grid barrier on a GPU: checked against float64, then
  * measured by replay of graphs over rotating buffers. Needs NVRTC there.
  *
- *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--rows N] [--sources DIR]   last line "N passed, N failed"
+ *     gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few N] [--cluster N] [--threads N] [--rows N] [--sources DIR]   last line "N passed, N failed"
  *     gpu_moe_sample --compile sm_90a                                          without a GPU: compiles the
  * kernels
  */
@@ -82,7 +82,8 @@ struct moe_set {
     void *memory[13];
     int n;
 };
-static int few_, threads_; /* as the shapes have them */
+static int few_, cluster_, threads_; /* as the shapes have them */
+static struct jit *alone_;   /* compiles in one process, one kernel after the other */
 static int64_t rows_;      /* 0, or the only number of tokens that is measured */
 static void *moe_get(struct moe_set *s, size_t bytes)
 {
@@ -253,7 +254,7 @@ static void moe_bench(const struct moe_cuda_shape *s, double target)
 static struct moe_cuda_shape qwen(int tokens)
 {
     return (struct moe_cuda_shape){
-        .tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true, .few = few_};
+        .tokens = tokens, .experts = 128, .top_k = 8, .hidden = 2048, .pad = 16, .normalize = true, .few = few_, .cluster = cluster_};
 }
 static struct moe_cuda_shape deepseek(int tokens)
 {
@@ -268,7 +269,8 @@ static struct moe_cuda_shape deepseek(int tokens)
                                    .scale = 2.5f,
                                    .groups = 8,
                                    .top_groups = 4,
-                                   .few = few_};
+                                   .few = few_,
+                                   .cluster = cluster_};
 }
 
 /* ---- sampling
@@ -461,13 +463,25 @@ static void barrier_bench(uint32_t blocks)
  * ----------------------------------------------------------------------------------------------------------------------
  */
 
-/* Compiles what is asked for by itself, as nothing else compiles: what a model that needs one more kernel waits for. */
+/* Asks for a kernel; into the table what it takes to compile by itself with a compiler that has started: the best of three in one
+ * process (sampling: of two). */
 static void compile_alone(const struct plan *plan, const struct device_info *d)
 {
-    const struct jit_kernel *k;
-    if (!ok(plan_request(plan, jit_, d->arch, &k, &err_)) || !ok(jit_compile_all(jit_, &err_))) return;
-    struct jit_info info = jit_info(k);
-    if (csv_ && info.origin == JIT_COMPILED) fprintf(csv_, "compile %s,alone,%.0f,,,,,,,,\n", plan->kernel, info.compile_ms * 1e3);
+    const struct jit_kernel *k, *tried[3];
+    const int tries = !csv_ ? 0 : strcmp(plan->kernel, "sample") ? 3 : 2;
+    double best = 0;
+    for (int try = 0; try < tries; try++) {
+        struct plan again = *plan;
+        plan_int(&again, "TRY", try);
+        if (!ok(plan_request(&again, alone_, d->arch, &tried[try], &err_))) return;
+    }
+    if (tries && !ok(jit_compile_all(alone_, &err_))) return;
+    for (int try = 0; try < tries; try++) {
+        struct jit_info info = jit_info(tried[try]);
+        if (info.origin == JIT_COMPILED && (best == 0 || info.compile_ms < best)) best = info.compile_ms;
+    }
+    if (best > 0) fprintf(csv_, "compile %s,alone,%.0f,,,,,,,,\n", plan->kernel, best * 1e3);
+    ok(plan_request(plan, jit_, d->arch, &k, &err_));
 }
 
 static void request_all(const struct device_info *d)
@@ -488,6 +502,7 @@ static void request_all(const struct device_info *d)
         struct sample_shape s = {.rows = 1, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
         if (ok(sample_cuda_plan(&s, d, &plan, &n, &err_))) compile_alone(&plan, d);
     }
+    ok(jit_compile_all(jit_, &err_));
     struct strbuf table = {0};
     jit_print_kernels(jit_, &table);
     printf("%s", table.p ? table.p : "");
@@ -507,8 +522,10 @@ int main(int argc, char **argv)
             arch = argv[++i];
         else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
             sources = argv[++i];
-        else if (!strcmp(argv[i], "--few"))
-            few_ = 1;
+        else if (!strcmp(argv[i], "--few") && i + 1 < argc)
+            few_ = atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--cluster") && i + 1 < argc)
+            cluster_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--rows") && i + 1 < argc)
             rows_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
@@ -516,11 +533,12 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--no-check"))
             check = false;
         else
-            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few] [--threads N] [--rows N] "
+            return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few N] [--cluster N] [--threads N] [--rows N] "
                           "[--sources DIR] [--compile ARCH]\n"),
                    2;
     }
     if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0, .override_dir = sources}, &jit_, &err_))) return 1;
+    if (!ok(jit_open(&(struct jit_options){.threads = 1, .override_dir = sources}, &alone_, &err_))) return 1;
     if (arch) {
         struct device_info d = {.kind = DEVICE_CUDA,
                                 .units = 132,
@@ -571,6 +589,7 @@ int main(int argc, char **argv)
         }
     fflush(stdout);
     if (csv_) fclose(csv_);
+    jit_close(alone_);
     jit_close(jit_);
     device_close(dev_);
     printf("%d passed, %d failed\n", passed_, failed_);

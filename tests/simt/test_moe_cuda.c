@@ -148,6 +148,11 @@ TEST(few)
     run(&s, &d, MOE_CUDA_FEW, 5);
     s.experts = 500, s.groups = 0, s.tokens = 3, s.hidden = 16; /* a team a block, fewer vectors than slices */
     run(&s, &d, MOE_CUDA_FEW, 6);
+    s = (struct moe_cuda_shape){.tokens = 5, .experts = 40, .top_k = 3, .hidden = 264, .pad = 8, .normalize = true, .cluster = 4}; /* a warp a token */
+    run(&s, &d, MOE_CUDA_EVERY, 8);
+    s.cluster = 2, s.tokens = 16, s.hidden = 2056, s.pad = 1;
+    run(&s, &d, MOE_CUDA_EVERY, 9);
+    s = (struct moe_cuda_shape){.tokens = 3, .experts = 500, .top_k = 3, .hidden = 16, .score = OP_MOE_SIGMOID, .few = 1};
     d = device_of("sm_89", 40); /* no clusters: the other form */
     run(&s, &d, MOE_CUDA_EVERY, 7);
 }

@@ -9,7 +9,7 @@
  * A block is RPB groups of TPR threads; a group takes REP rows (one, where it is wider than a warp), RPB apart, and loads all
  * of them before the first sum. Thread t of a group holds vectors t, t + TPR, ... of a row.
  *
- * Constants: N VEC_BYTES TPR RPB REP; LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA;
+ * Constants: N VEC_BYTES TPR RPB REP MIN_BLOCKS (an SM's, which bounds the registers); LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA;
  * OUT SCALE_UP TILED. */
 #include "kernels/cuda/norm.cuh"
 
@@ -61,7 +61,7 @@ DEVICE void norm_max(float *v, int n, float *part)
 #endif
 }
 
-KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
+KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, MIN_BLOCKS)
 {
     SHARED(f32x4, part, 3 * ((WARPS + 3) / 4) + 1);
     const uint32_t t = thread_x() % TPR, first = block_x() * (RPB * REP) + thread_x() / TPR;
@@ -116,6 +116,9 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, 1)
         norm_sum(sum, REP, (float *)(part + (WARPS + 3) / 4));
     }
 
+    if (!EARLY)
+        UNROLL for (int r = 0; r < REP; r++)
+            UNROLL for (int i = 0; i < PER; i++) vec_forget(&x[r][i]);
     float v[TOKEN ? REP : 1][TOKEN ? PER : 1][VEC_BF16], largest[REP];
     UNROLL for (int r = 0; r < REP; r++) largest[r] = 0;
     UNROLL for (int i = 0; i < PER; i++)

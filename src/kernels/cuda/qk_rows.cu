@@ -2,7 +2,7 @@
 /* QK-norm (Henry et al. 2020: RMSNorm of every query and key head), rotary embedding (Su et al. 2021) and the write of keys and
  * values into their pages: one read and one write of a packed qkv row.
  *
- * A head is VECTORS vectors. They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
+ * A head is VECTORS vectors (heads of 96 leave a quarter of their group's threads idle: six pairs, eight threads). They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
  * with i + ROTARY / 2, so vector j < ROT goes with vector j + ROT; vectors behind ROTARY follow two by two.
  *
  *     HD = 128, ROTARY = 128, 16-byte vectors: TPR = 8 threads a head, thread t holds vectors t and t + 8
@@ -25,14 +25,16 @@
 
 #define VECTORS (HD / VEC_BF16)
 #define ROT (ROPE ? ROTARY / 2 / VEC_BF16 : 0)
-#define PER (VECTORS / 2 / TPR)
+#define PAIRS (VECTORS / 2)
+#define PER ((PAIRS + TPR - 1) / TPR)
+#define HAS(s) (PAIRS % TPR == 0 || (s) < PAIRS) /* the last threads of a group may hold fewer pairs */
 #define CQ ((HEADS + REP - 1) / REP)
 #define CK ((KV_HEADS + REP - 1) / REP)
 #define CHUNKS (CQ + CK * (WRITE ? 2 : 1))
 #define GROUPS (THREADS / TPR)
 #define HALF (ROTARY / 2)
 #define BLOCK_ROWS ((GROUPS + CHUNKS - 2) / CHUNKS + 1) /* rows that a block's groups touch at most */
-STATIC_ASSERT(VECTORS % (2 * TPR) == 0, "a thread holds whole pairs of vectors");
+STATIC_ASSERT(VECTORS % 2 == 0, "a thread holds whole pairs of vectors");
 
 enum { QUERY, KEY, VALUE };
 
@@ -131,6 +133,7 @@ DEVICE void qk_weights(const void *w, uint32_t t, float weight[PER][2][VEC_BF16]
 {
     UNROLL for (int i = 0; i < PER; i++)
     {
+        if (!HAS(t + i * TPR)) continue;
         vec_ld_table(w, qk_low(t + i * TPR) * VEC_BF16, NORM, weight[i][0]);
         vec_ld_table(w, qk_high(t + i * TPR) * VEC_BF16, NORM, weight[i][1]);
     }
@@ -146,6 +149,8 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
     const bool live = row < p.rows;
 
     float weight[PER][2][VEC_BF16];
+    UNROLL for (int i = 0; i < PER; i++)
+        UNROLL for (int e = 0; e < VEC_BF16; e++) weight[i][0][e] = weight[i][1][e] = 0;
     if (NORM) qk_weights(kind == QUERY ? p.q_norm : p.k_norm, t, weight);
     grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
     grid_dependency_wait();
@@ -160,7 +165,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
         {
             uint32_t head = first + r * step, s = t + i * TPR;
             x[r][i][0] = x[r][i][1] = vec_zero();
-            if (live && head < heads) {
+            if (live && head < heads && HAS(s)) {
                 x[r][i][0] = vec_ld(from + head * HD + qk_low(s) * VEC_BF16);
                 x[r][i][1] = vec_ld(from + head * HD + qk_high(s) * VEC_BF16);
             }
@@ -220,7 +225,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
                     UNROLL for (int e = 0; e < VEC_BF16; e++) f[i][h][e] = f[i][h][e] * scale * (OFFSET + weight[i][h][e]);
             }
             if (ROPE && !NORM_AFTER && s < ROT) qk_rotate(f[i][0], f[i][1], cosine[i], sine[i]);
-            if (keep && head < heads) {
+            if (keep && head < heads && HAS(s)) {
                 if (WRITE && KV_ELEM == 1 && kind != QUERY) {
                     if (kind == VALUE) vec_to_f32(&x[r][i][0], f[i][0]), vec_to_f32(&x[r][i][1], f[i][1]);
                     qk_store_e4m3(to + head * head_bytes + qk_low(s) * VEC_BF16, f[i][0]);

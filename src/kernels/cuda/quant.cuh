@@ -67,13 +67,11 @@ DEVICE void quant_store(void *row, uint32_t c, const float *v, float factor)
         if (OUT == ACT_OUT_INT8_TOKEN)
             w[i] = ((uint32_t)f32_to_s8(q[0]) & 255) | ((uint32_t)f32_to_s8(q[1]) & 255) << 8 | ((uint32_t)f32_to_s8(q[2]) & 255) << 16 |
                    (uint32_t)f32_to_s8(q[3]) << 24;
-        else if (FOUR_BITS)
-            w[i] = f32_to_e2m1x2(q[0], q[1]).bits | (uint32_t)f32_to_e2m1x2(q[2], q[3]).bits << 8;
-        else
+        else if (!FOUR_BITS)
             w[i] = f32_to_e4m3x4(q[0], q[1], q[2], q[3]);
     }
     if (FOUR_BITS) {
-        UNROLL for (int i = 0; i < VEC_BF16 / 8; i++) w[i] = w[2 * i] | w[2 * i + 1] << 16;
+        UNROLL for (int i = 0; i < VEC_BF16 / 8; i++) w[i] = f32_to_e2m1x8(f + 8 * i);
     }
     char *to = (char *)row + (FOUR_BITS ? c / 2 : c);
     const int words = VEC_BF16 / (FOUR_BITS ? 8 : 4);

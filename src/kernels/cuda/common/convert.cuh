@@ -312,16 +312,23 @@ DEVICE float ue8m0_to_f32(ue8m0 x)
 }
 
 /* ---- e2m1 -------------------------------------------------------------------------------------------------------------------- */
-/* One code: with 2^(exponent + 22) added the unit in the last place is a step of e2m1 there (exponents below 0 count as 0), so the
- * addition rounds, and the sum's low bits count steps: 0 to 4 below 2, then two a power of two less. */
-DEVICE uint32_t rose_e2m1_code_(float x)
+/* A code without its sign, added to the bits of 1.5 * 2^23. Codes count steps of 1/2 up to 2, of 1 up to 4, of 2 up to 6, and each count
+ * is the least where it is the right one; the additions round to whole steps, ties to even, which is an even code. y at most 6: NaN,
+ * which is +6, has become a number, and zeros keep their sign. */
+#define ROSE_E2M1_BASE_ 0x4b400000u
+DEVICE float rose_e2m1_most_(float x)
 {
-    float a = x < 0.0f ? -x : x;
-    a = a < 6.0f ? a : 6.0f; /* NaN too */
-    uint32_t e = f32_bits(a) & 0x7f800000u;
-    e = e > 0x3f800000u ? e : 0x3f800000u;
-    uint32_t m = e + (22u << 23), steps = f32_bits(a + f32_from_bits(m)) - m;
-    return x != x ? 7 : (steps + (e >> 22) - 254) | (f32_bits(x) >> 28 & 8);
+#ifdef ROSE_SIMT /* where fminf keeps a signalling NaN */
+    return x < 6.0f ? x : 6.0f;
+#else
+    return fminf(x, 6.0f);
+#endif
+}
+DEVICE uint32_t rose_e2m1_steps_(float y)
+{
+    const float a = rose_e2m1_most_(fabsf(y));
+    const float half = fmaf(a, 2.0f, 12582912.0f), one = a + 12582914.0f, two = fmaf(a, 0.5f, 12582916.0f);
+    return f32_bits(fminf(fminf(half, one), two));
 }
 DEVICE e2m1x2 f32_to_e2m1x2(float lo, float hi)
 {
@@ -331,9 +338,30 @@ DEVICE e2m1x2 f32_to_e2m1x2(float lo, float hi)
     asm("{ .reg .b8 t; cvt.rn.satfinite.e2m1x2.f32 t, %1, %2; cvt.u16.u8 %0, t; }" : "=h"(b) : "f"(hi), "f"(lo));
     r.bits = (uint8_t)b;
 #else
-    r.bits = (uint8_t)(rose_e2m1_code_(hi) << 4 | rose_e2m1_code_(lo));
+    const float l = rose_e2m1_most_(lo), h = rose_e2m1_most_(hi);
+    r.bits = (uint8_t)(((rose_e2m1_steps_(h) - ROSE_E2M1_BASE_) << 4 | (rose_e2m1_steps_(l) - ROSE_E2M1_BASE_)) | (f32_bits(h) >> 24 & 0x80) |
+                       (f32_bits(l) >> 28 & 8));
 #endif
     return r;
+}
+/* Eight codes, the first in the low bits. Carries of the base leave at the top or cancel with what is taken away. */
+DEVICE uint32_t f32_to_e2m1x8(const float *x)
+{
+#if !defined(ROSE_SIMT) && HAS_CVT_FP4
+    uint32_t r = 0;
+    UNROLL for (int i = 0; i < 4; i++) r |= (uint32_t)f32_to_e2m1x2(x[2 * i], x[2 * i + 1]).bits << 8 * i;
+    return r;
+#else
+    uint32_t steps = 0, base = 0, sign = 0;
+    UNROLL for (int i = 7; i >= 0; i--)
+    {
+        const float y = rose_e2m1_most_(x[i]);
+        steps = steps * 16 + rose_e2m1_steps_(y);
+        base = base * 16 + ROSE_E2M1_BASE_;
+        sign |= f32_bits(y) >> (28 - 4 * i) & 8u << 4 * i;
+    }
+    return (steps - base) | sign;
+#endif
 }
 DEVICE float rose_e2m1_decode_(uint32_t c)
 {

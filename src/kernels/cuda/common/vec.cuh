@@ -56,6 +56,16 @@ DEVICE vec vec_zero(void)
     UNROLL for (int i = 0; i < VEC_WORDS; i++) r.v[i] = 0;
     return r;
 }
+/* The same bits, of which the compiler knows nothing more: what was made of them before (floats, twice the registers) is made again
+ * instead of kept. */
+DEVICE void vec_forget(vec *x)
+{
+#ifdef ROSE_SIMT
+    (void)x;
+#else
+    UNROLL for (int i = 0; i < VEC_WORDS; i++) asm volatile("" : "+r"(x->v[i]));
+#endif
+}
 /* VEC_BF16 floats of a vector of elements, and back. */
 DEVICE void vec_to_f32(const vec *x, float *out)
 {
