@@ -321,8 +321,11 @@ int cli_bench_url(const struct cli_command *self, int argc, char **argv)
         if (terminal) fputs("\r                    \r", stderr);
     }
     if (st == ROSE_OK && !summarise(&report, &s)) st = status_set(&err, ROSE_NO_MEMORY, "out of memory");
-    if (st == ROSE_OK) o.json ? print_json(&s) : print_table(&s);
-    if (st == ROSE_OK && o.svg) st = write_svg(&s, &err);
+    if (st == ROSE_OK) {
+        if (o.json) print_json(&s);
+        else if (s.ok) print_table(&s); /* else an error says why */
+    }
+    if (st == ROSE_OK && o.svg && s.ok) st = write_svg(&s, &err);
     if (st == ROSE_OK && s.failed && report.reason[0]) fprintf(stderr, "rose: the first refusal, status %d: %s\n", report.reason_status, report.reason);
     if (st == ROSE_OK && !s.ok) st = status_set(&err, ROSE_IO, "no request was answered (the last status was %d)", report.results[o.requests - 1].status);
     free(s.series[0].values);

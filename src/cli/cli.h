@@ -41,6 +41,11 @@ extern struct cli_common cli_common;
     {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info|debug", "error", 0, 0, "how much is said on standard error", &cli_common.log},           \
     {"quiet", 'q', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no progress, only results", &cli_common.quiet}
 
+/* Of these what commands take that open a model for its text side alone. */
+#define CLI_TEXT_OPTIONS                                                                                                                             \
+    {"log", 0, OPTION_CHOICE, "ROSE_LOG", NULL, "error|info|debug", "error", 0, 0, "how much is said on standard error", &cli_common.log},           \
+    {"quiet", 'q', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no progress, only results", &cli_common.quiet}
+
 /* Sampling options, shared by run and chat. */
 struct cli_sampling {
     double temperature, top_p, min_p, repetition, presence, frequency;

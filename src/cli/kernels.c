@@ -108,9 +108,19 @@ static void print_launch(const struct json *root, const struct json *l, struct s
     strbuf_addc(b, '\n');
 }
 
+static bool has_launch(const struct json *root, const struct json *launches)
+{
+    for (uint32_t i = 0; launches && i < launches->count; i++) {
+        struct str name = json_str(json_get(json_at(launches, i), "kernel"), "");
+        if (!o.kernel || (name.n && find_kernel(root, name))) return true;
+    }
+    return !o.kernel;
+}
+
 static void print_step(const struct json *root, const struct json *s, struct strbuf *b)
 {
     const struct json *launches = json_get(s, "launches"), *measured = json_get(s, "measured_us");
+    if (!has_launch(root, launches)) return;
     struct str kind = json_str(json_get(s, "kind"), "");
     strbuf_printf(b, "\n%.*s, %lld rows of %lld sequences: %lld launches, limit %.1f us, predicted %.1f us", STR_ARG(kind), whole(s, "rows"), whole(s, "sequences"),
                   whole(s, "count"), num(s, "limit_us"), num(s, "predicted_us"));

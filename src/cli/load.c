@@ -131,12 +131,21 @@ static void keep_reason(struct load_report *p, int status, struct str body)
     arena_free(&a);
 }
 
+static int64_t number_after(struct str s, struct str key)
+{
+    ptrdiff_t at = str_find(s, key, 0);
+    return at < 0 ? -1 : strtoll(s.p + at + key.n, NULL, 10);
+}
+
 static void finish(struct run *r, struct connection *c, bool ok)
 {
     struct load_result *result = &r->report->results[c->index];
     if (!ok && c->stage == STAGE_BODY && result->status != 200) keep_reason(r->report, result->status, strbuf_str(&c->in));
     result->total_s = now() - r->began - c->due;
-    if (r->o->whole && ok) result->ttft_s = result->total_s;
+    if (r->o->whole && ok) {
+        result->ttft_s = result->total_s;
+        result->prompt_tokens = (int)ROSE_MAX(number_after(strbuf_str(&c->in), STR("\"prompt_tokens\":")), 0); /* KServe's answers do not say */
+    }
     result->ok = ok && result->status == 200 && result->ttft_s > 0;
     r->done++;
     if (r->o->progress) r->o->progress(r->o->user, r->done, r->o->requests);
@@ -146,12 +155,6 @@ static void finish(struct run *r, struct connection *c, bool ok)
     strbuf_free(&c->in);
     c->used = false;
     r->open--;
-}
-
-static int64_t number_after(struct str s, struct str key)
-{
-    ptrdiff_t at = str_find(s, key, 0);
-    return at < 0 ? -1 : strtoll(s.p + at + key.n, NULL, 10);
 }
 
 /* A piece of text, or usage; other data is looked over. */

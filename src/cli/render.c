@@ -8,7 +8,8 @@ static const char *template_file;
 
 static const struct option options[] = {
     {"template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "this template instead of a model's", &template_file},
-    CLI_COMMON_OPTIONS,
+    {"chat-template", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "MODEL's tokens with this template instead of its own", &cli_common.chat_template},
+    CLI_TEXT_OPTIONS,
 };
 
 size_t cli_render_options(const struct option **out)

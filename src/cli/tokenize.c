@@ -15,7 +15,7 @@ static const struct option options[] = {
     {"parse-special", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "control tokens spelt out in the text become those tokens", &o.parse_special},
     {"decode", 'd', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "the input is ids, the output text", &o.decode},
     {"pieces", 'p', OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a line a token: id and what it stands for", &o.pieces},
-    CLI_COMMON_OPTIONS,
+    CLI_TEXT_OPTIONS,
 };
 
 size_t cli_tokenize_options(const struct option **out)

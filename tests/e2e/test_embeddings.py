@@ -364,11 +364,14 @@ def bench_takes_a_model_that_can_and_says_why_not():
         equal(r.returncode, 0, r.stderr)
         answer = json.loads(r.stdout)
         equal((answer["model"], answer["ok"], answer["output_tokens"]), (model, 4, tokens))
+        check((answer["input_tokens"] >= 4 * 5) == ("infer" not in arguments), answer)
     for arguments, words in ((["--model", MINI, "-g", "3"], "cannot generate text: it embeds"), (["--model", "nothing", "--endpoint", "embeddings"], 'status 404: there is no model "nothing"'),
                              (["--model", "nothing", "--endpoint", "infer"], "status 404"), (["-p", "20000", "-g", "3"], "status 400: the prompt has")):
         r = bench(*arguments)
         equal(r.returncode, 1, str(arguments))
-        check(words in r.stderr and "no request was answered" in r.stderr, r.stderr)
+        check(words in r.stderr and "no request was answered" in r.stderr and "nan" not in r.stdout, r)
+    r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{server().port}", "--model", "nothing", "-n", "2"], capture_output=True, text=True, timeout=200)
+    equal((r.returncode, r.stdout), (1, ""))
     s = Server(model=[encoders.minilm()])
     r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{s.port}"], capture_output=True, text=True, timeout=200)
     check(r.returncode == 1 and 'none has the task "generate"' in r.stderr, r)
