@@ -126,8 +126,8 @@ $(BUILD)/librose.so: $(call libraries,$(LIB_DIRS))
 .PHONY: $(BUILD)/rose.pc
 $(BUILD)/rose.pc:
 	@mkdir -p $(@D)
-	@printf '%s\n' 'prefix=$(PREFIX)' 'Name: rose' 'Description: serving engine for transformer models' 'Version: $(VERSION)' \
-	    'Cflags: -I$${prefix}/include' 'Libs: -L$${prefix}/lib -lrose' 'Libs.private: $(LIB_LIBS)' > $@
+	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$${prefix}/lib' 'Name: rose' 'Description: serving engine for transformer models' 'Version: $(VERSION)' \
+	    'Cflags: -I$${prefix}/include' 'Libs: -L$${libdir} -lrose' 'Libs.private: $(LIB_LIBS)' > $@
 
 examples: $(BUILD)/examples/embed
 $(BUILD)/examples/embed: examples/embed.c $(BUILD)/librose.so

@@ -1,4 +1,7 @@
-/* Rose in another program: one streamed continuation of a text.  cc embed.c $(pkg-config --cflags --libs rose) && ./a.out MODEL "text" */
+/* Rose embedded in another program (embed: not vectors, for which rose_request.task is ROSE_TASK_EMBED): one streamed continuation of a text.
+ * Where librose lies in no folder of the loader's, add -Wl,-rpath,$(pkg-config --variable=libdir rose).
+ *
+ *     cc embed.c $(pkg-config --cflags --libs rose) && ./a.out MODEL "text" */
 #include <rose.h>
 #include <stdio.h>
 #include <string.h>
