@@ -6,7 +6,7 @@
 Closed loops of 8 and of 64 users (128 tokens in, 64 out, `rose bench --url`), Rose before and behind the peer; the time between tokens while
 prompts of 2,000 tokens arrive one after the other; a prefix that comes again, n = 8, the start, and the processor time of an idle server. Prints a
 table with what was asked and writes it to bench/results/serve_peer_zen4.csv. About six minutes on two cores (--mini: a look at whether it works);
-nothing else may run. --only measures one part (8, 64, long, rest: two minutes each at most) and replaces its rows in that file. Servers rest two seconds
+nothing else may run. --only measures one part (8, 64, long, rest: two minutes each at most; long without the peer) and replaces its rows in that file. Servers rest two seconds
 behind their first requests, so that both have the memory of their caches: llama-server takes all of it before it is ready, Rose 512 MiB while it rests. The peer's 64
 users go in step, so that one round of them tells; Rose's do not, and have three. Needs what build_llama.sh made, and build/rose. Standard library only.
 """
@@ -286,7 +286,7 @@ def part_long():
     few, many, ready = (8, 64, "8M") if options.mini else (48, 128, "2G")
     without8, beside8 = measured(rose(64, "--cache-ready", ready), (8, few), (8, few, True))
     without64, beside64 = measured(rose(64, "--cache-ready", ready), (64, many), (64, many, True))
-    beside_long(8, [without8], beside8, None if options.mini else measured(llama(9, 2560), (8, 16, True))[0])
+    beside_long(8, [without8], beside8, None if options.mini or options.only else measured(llama(9, 2560), (8, 8, True))[0])
     beside_long(64, [without64], beside64)
 
 
