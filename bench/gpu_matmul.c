@@ -334,7 +334,7 @@ static const struct pick {
     int rows[6], from, to;
     bool blas;
 } picks[] = {
-    {{"llama gate_up 2x14336x4096"}, {512, 1024, 2048, 4096, 8192}, 11, 12, true},
+    {{"llama gate_up 2x14336x4096"}, {128, 256, 512, 1024, 4096, 8192}, 11, 17, true},
     {{"4096x4096", "4096x14336", "llama qkv 6144x4096"}, {1024, 4096, 8192}, 11, 12, true},
     {{"qwen30 qkv 5120x2048", "qwen30 o 2048x4096"}, {4096, 8192}, 11, 12, true},
     {{"qwen30 router 128x2048"}, {1024, 4096, 8192}, 13, 15, true},

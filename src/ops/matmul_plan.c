@@ -121,7 +121,7 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
 /* Weight rows a tile, blocks a cluster, stages of (128 + bn) * 128 bytes. */
 static const struct wgmma_tile {
     int bn, cluster, stages;
-} wgmma_tiles[] = {{256, 2, 4}, {256, 1, 4}, {128, 2, 6}, {128, 1, 6}, {64, 1, 8}};
+} wgmma_tiles[] = {{256, 2, 4}, {256, 1, 4}, {128, 2, 6}, {128, 1, 6}, {64, 1, 8}, {224, 2, 4}, {224, 1, 4}};
 enum { WGMMA_TILES = sizeof wgmma_tiles / sizeof *wgmma_tiles, WGMMA_FIRST = 11, WGMMA_ROWS = 65 };
 
 static bool wgmma_fits(const struct matmul_shape *s, const struct device_info *d)
@@ -134,13 +134,15 @@ static bool wgmma_fits(const struct matmul_shape *s, const struct device_info *d
 
 /* Time in steps of 64 of k of one tile of 256, over all waves. Two blocks that share weights relieve L2, which gives an SM about 62 bytes a ns: 2x14336x4096,
  * 4096 rows, on an H200 that has its clock 1221 us against 1390; at its power limit, where all kernels do 690 to 720 TFLOP/s, 512 / 1024 / 2048 / 8192 rows
- * 170 / 337 / 671 / 2766 us against 171 / 327 / 676 / 2825. */
+ * 170 / 337 / 671 / 2766 us against 171 / 327 / 676 / 2825. Tiles of 224 fill whole waves where 256 do not (2x14336: 128 a row of tiles instead of
+ * 112 on 132 SMs); their results leave without a turn through shared memory, so an old y is not for them. */
 static int choose_wgmma(const struct matmul_shape *s, const struct device_info *d)
 {
-    const double step[WGMMA_TILES] = {s->rows < 2048 ? 1.02 : 0.97, 1, 0.53, 0.56, 0.45};
+    const double step[WGMMA_TILES] = {s->rows < 2048 ? 1.02 : 0.97, 1, 0.53, 0.56, 0.45, s->rows < 2048 ? 0.9 : 0.87, 0.89};
     double best = 1e30;
     int choice = 0;
     for (int t = 0; t < WGMMA_TILES; t++) {
+        if (wgmma_tiles[t].bn == 224 && s->accumulate) continue;
         int64_t cluster = wgmma_tiles[t].cluster, count = ceil_div(s->rows, 128 * cluster) * matmul_plan_tiles(s, wgmma_tiles[t].bn / (1 + s->gated));
         double time = (double)ceil_div(count, d->units / cluster) * step[t] * ((double)s->k / 64 + 4);
         if (time < best) best = time, choice = t;
@@ -246,14 +248,6 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
     return choice;
 }
 
-/* Shared memory of rows that a product normalises: gemv_norm.cuh draws it. Of more than 32 rows groups of blocks take 32 each. */
-static int norm_columns(const struct matmul_shape *s) { return stream_columns(ROSE_MIN(s->rows, 32)); }
-static int64_t norm_bytes(const struct matmul_shape *s)
-{
-    int n = norm_columns(s);
-    return s->norm ? ceil_div(s->k, 128) * (256 * n + 8) + 32 * n + 8 : 0;
-}
-
 static int64_t block_shared(const struct device_info *d) { return d->shared_per_block ? (int64_t)d->shared_per_block : 227 << 10; }
 
 static void stream(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
@@ -261,9 +255,9 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     struct plan *out = &m->plan;
     int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : choose_stream(s, d);
     const struct stream *t = &streams[i];
-    int n = s->norm ? norm_columns(s) : stream_columns(s->rows), rows = 64 * t->mg, x = (int)norm_bytes(s);
-    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + (s->norm ? 0 : n)) * 128;
-    int stages = (int)(ROSE_MIN((int64_t)t->budget * 1024, block_shared(d) - x) - 512 - got) / stage;
+    int n = stream_columns(s->rows), rows = 64 * t->mg;
+    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
+    int stages = (int)(ROSE_MIN((int64_t)t->budget * 1024, block_shared(d)) - 512 - got) / stage;
     m->columns = rows / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
@@ -277,12 +271,10 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     plan_int(out, "STAGES", stages);
     plan_int(out, "CLUSTER", t->cluster);
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
-    plan_int(out, "NORM", s->norm);
-    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(128 * t->mg + 32 + 128 * s->norm);
+    out->block = (uint32_t)(128 * t->mg + 32);
     out->cluster = (uint32_t)(t->cluster > 1 ? t->cluster : 0);
-    out->shared_bytes = (uint32_t)(stages * stage + x + got + stages * 16 + 16 + 8 * t->cluster);
+    out->shared_bytes = (uint32_t)(stages * stage + got + stages * 16 + 16 + 8 * t->cluster);
     out->shared_bytes = matmul_plan_alone(d, out->shared_bytes);
     cost(s, out);
     plan_stream(out, d, 0.5);
@@ -334,24 +326,26 @@ static void choose_warps(const struct matmul_shape *s, int64_t chunks, int *warp
     if (s->depth) *depth = s->depth;
 }
 
-/* A tile a block, and all of it on its way into registers before the predecessor has ended: narrow weights, of which the tiles of
- * gemv_wgmma leave SMs idle or must be shared, so that sums meet in memory. */
-enum { ONCE_WARPS = 16, ONCE_DEPTH = 4, ONCE_ROWS = 8 };
-static bool at_once(const struct matmul_shape *s, const struct device_info *d)
+/* All tiles on their way into registers before the predecessor has ended, one a block or two or three side by side: narrow weights, of which the tiles of
+ * gemv_wgmma leave SMs idle or must be shared, so that sums meet in memory. Tiles a block; 0: they are too many or too long. Side by side up to four rows
+ * (Qwen3-0.6B, with the norm inside: 1 row 1,383 -> 1,459 tok/s, 4 rows 5,298 -> 5,371, 8 rows 10,268 -> 10,162). */
+enum { ONCE_DEPTH = 4, ONCE_ROWS = 8, ONCE_TEAMS = 3, TEAM_ROWS = 4 };
+static int at_once(const struct matmul_shape *s, const struct device_info *d, int *warps)
 {
-    return plan_arch(d) == 900 && !s->blocks_format && !s->norm && !s->deterministic && !s->tile && s->rows <= ONCE_ROWS &&
-           ceil_div(s->k, GEMV_STEP) <= ONCE_WARPS * ONCE_DEPTH && matmul_plan_tiles(s, s->gated ? 8 : 16) <= d->units;
+    static const int of_team[ONCE_TEAMS] = {16, 8, 5};
+    if (plan_arch(d) != 900 || s->blocks_format || s->deterministic || s->tile || s->rows > ONCE_ROWS) return 0;
+    int64_t teams = ceil_div(matmul_plan_tiles(s, s->gated ? 8 : 16), d->units), chunks = ceil_div(s->k, GEMV_STEP);
+    if (teams > ONCE_TEAMS || (teams > 1 && s->rows > TEAM_ROWS) || chunks > of_team[teams - 1] * ONCE_DEPTH) return 0;
+    *warps = (int)ceil_div(chunks, ceil_div(chunks, of_team[teams - 1]));
+    return (int)teams;
 }
 
-/* gain * x before it is divided by the row's size leaves the range of f16. */
-static bool norm_fits(const struct matmul_shape *s, const struct device_info *d) { return !s->blocks_format && !s->f16 && stream_fits(s, d); }
-
-/* Measured (docs/facts.md): a launch less gives 1 % of a step at one row of 1024 elements; with more rows or elements every block's own
- * norm costs more than the launch, and tiles at once give more. */
+/* gain * x before it is divided by the row's size leaves the range of f16. Every block normalises all rows: for few elements. */
 bool matmul_plan_folds(const struct matmul_shape *s, const struct device_info *d)
 {
-    enum { MOST_ROWS = 1, MOST_K = 1024 };
-    return norm_fits(s, d) && !at_once(s, d) && s->rows <= MOST_ROWS && s->k <= MOST_K;
+    enum { MOST_K = 1024 };
+    int warps;
+    return !s->f16 && s->k <= MOST_K && s->rows <= TEAM_ROWS && at_once(s, d, &warps);
 }
 
 bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, const char *kernel, int64_t x_bytes, struct matmul_plan *m)
@@ -368,20 +362,24 @@ bool matmul_plan_few(const struct matmul_shape *s, const struct device_info *d, 
     m->chunks = (int32_t)ceil_div(chunks, m->splits);
     m->splits = (int32_t)ceil_div(chunks, m->chunks);
     choose_warps(s, m->chunks, &warps, &depth);
-    int64_t shared = shared_of(warps, nt, m->chunks, group, x_bytes), slots = units / m->splits;
+    const int teams = s->teams ? s->teams : 1;
+    int64_t shared = teams * (shared_of(warps, nt, m->chunks, group, x_bytes) + (s->norm ? 32 * warps + 256 * warps * ceil_div(m->chunks, warps) : 0));
+    int64_t slots = units / m->splits, tiles = ceil_div(m->tiles, teams);
     if (shared > matmul_plan_shared(d)) return false;
     m->group = (int32_t)group;
-    if (slots > m->tiles) slots = m->tiles;
+    if (slots > tiles) slots = tiles;
     *out = (struct plan){.kernel = kernel, .rows = s->rows, .tiles = true, .per = m->group, .times = (int32_t)slots * m->splits};
     plan_int(out, "NT", nt);
     plan_int(out, "WARPS", warps);
     plan_int(out, "DEPTH", depth);
-    plan_int(out, "OCCUPANCY", warps > 8 ? per_unit : 2 * per_unit); /* 1024 threads an SM have 64 registers each: too few for sixteen warps */
+    if (!strcmp(kernel, "gemv_rows")) plan_int(out, "TEAMS", teams), plan_int(out, "NORM", s->norm);
+    if (s->norm) plan_f32(out, "EPS", s->norm_eps), plan_f32(out, "OFFSET", s->norm_offset);
+    plan_int(out, "OCCUPANCY", warps * teams > 8 ? per_unit : 2 * per_unit); /* 1024 threads an SM have 64 registers each: too few for sixteen warps */
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "SPLIT", m->splits > 1);
     plan_int(out, "K_TAIL", s->k % GEMV_STEP != 0);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(32 * warps);
+    out->block = (uint32_t)(32 * warps * teams);
     out->shared_bytes = per_unit == 1 ? matmul_plan_alone(d, (uint32_t)shared) : (uint32_t)shared;
     if (m->splits > 1) {
         m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512;
@@ -397,17 +395,16 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
 {
     *out = (struct matmul_plan){0};
     ROSE_TRY(check(s, err));
-    if (s->norm && (!norm_fits(s, d) || norm_bytes(s) + (64 << 10) > block_shared(d)))
+    if (s->norm && !matmul_plan_folds(s, d))
         return status_set(err, ROSE_UNSUPPORTED, "a product of %lld rows over %d elements that normalises them itself", (long long)s->rows, s->k);
     if (s->blocks_format) return matmul_blocks_plan(s, d, out, err);
-    if (at_once(s, d) && !s->warps && !s->depth && !s->blocks && !s->splits) {
-        struct matmul_shape once = *s;
-        int chunks = (int)ceil_div(s->k, GEMV_STEP);
-        once.depth = (int)ceil_div(chunks, ONCE_WARPS), once.warps = (int)ceil_div(chunks, once.depth), once.splits = 1;
+    struct matmul_shape once = *s;
+    if (!s->warps && !s->depth && !s->blocks && !s->splits && (once.teams = at_once(s, d, &once.warps))) {
+        once.depth = (int)ceil_div(ceil_div(s->k, GEMV_STEP), once.warps), once.splits = 1;
         if (matmul_plan_few(&once, d, "gemv_rows", GEMV_ROW_BYTES, out)) return ROSE_OK;
         *out = (struct matmul_plan){0};
     }
-    if (stream_fits(s, d) && (s->norm || (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits))) {
+    if (stream_fits(s, d) && (s->tile ? s->tile >= STREAM_FIRST : s->rows <= STREAM_ROWS && !s->warps && !s->depth && !s->blocks && !s->splits)) {
         stream(s, d, out);
         return ROSE_OK;
     }

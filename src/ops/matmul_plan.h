@@ -27,7 +27,7 @@ struct matmul_shape {
     /* Measured choices; 0: the plan's own. */
     int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's; 41, 42: matmul_blocks_ring of 8, 12 warps, 43:
                * matmul_blocks_few */
-    int warps, depth, blocks, splits; /* gemv_rows: warps a block, steps in flight a warp, blocks an SM, pieces of k */
+    int warps, depth, blocks, splits, teams; /* gemv_rows: warps a tile, steps in flight a warp, blocks an SM, pieces of k, tiles side by side */
 };
 
 enum { MATMUL_PLAN_STREAMS = 10 }; /* in gemv_wgmma's table */

@@ -13,7 +13,7 @@
  *
  * y's rows are 16-byte aligned and n is a multiple of 8.
  *
- * Constants: BN (64, 128, 256), STAGES, CLUSTER (1, 2), RASTER (row tiles of the cluster that go together); those of
+ * Constants: BN (64, 128, 224, 256), STAGES, CLUSTER (1, 2), RASTER (row tiles of the cluster that go together); those of
  * gemm_epilogue.cuh, PARTS. */
 #include "kernels/cuda/gemm_wgmma.cuh"
 

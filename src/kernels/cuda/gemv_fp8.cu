@@ -143,7 +143,7 @@ KERNEL(gemv_fp8, struct gemm_fp8_params, p, THREADS, OCCUPANCY)
         UNROLL for (uint32_t j = 0; j < NT; j++)
             UNROLL for (uint32_t e = 0; e < 4; e++) mine[warp_id() * SUMS + (j * 4 + e) * 32 + lane_id()] = sum[j][e];
         block_sync();
-        gemv_merge(&p.g, &t, tile, split, group, rows, mine, last);
+        gemv_merge(&p.g, &t, tile, split, group, rows, mine, NULL, last);
         if (!more) break;
         t = next, tile += stride, parity ^= 1;
     }

@@ -9,6 +9,14 @@
 #include "kernels/cuda/gemm_epilogue.cuh"
 
 #define THREADS (32 * WARPS)
+#ifndef NORM
+#define NORM 0
+#endif
+#if NORM
+#define NORM_EPS EPS
+#else
+#define NORM_EPS 0.0f
+#endif
 #define COLUMNS (GATED ? 8 : 16)
 #define SUMS (NT * 128)
 
@@ -45,17 +53,23 @@ DEVICE void gemv_store(const struct gemm_params *p, const struct gemv_tile *t, u
     if (!GATED && col + 8 < n) gemm_store(part, first_row + m, col + 8, gemm_finish(p, part, col + 8, hi, 0.0f));
 }
 
-/* The tile's sums of all warps, and of all splits where this block is the last of them. */
+/* The tile's sums of all warps, and of all splits where this block is the last of them. NORM: with squares of x by warp and row. */
 DEVICE void gemv_merge(const struct gemm_params *p, const struct gemv_tile *t, uint32_t tile, uint32_t split, uint32_t group,
-                       uint32_t rows, const float *red, uint32_t *last)
+                       uint32_t rows, const float *red, const float *squares, uint32_t *last)
 {
     const uint32_t counter = group * p->tiles + tile;
     float *work = (float *)p->work + (size_t)counter * p->splits * SUMS;
-    for (uint32_t u = thread_x(); u < NT * 64; u += THREADS) {
+    for (uint32_t u = thread_x() % THREADS; u < NT * 64; u += THREADS) {
         const uint32_t at = u / 64 * 128 + u % 64, l = u % 32, m = u / 64 * 8 + l % 4 * 2 + u / 32 % 2;
         if (m >= rows) continue;
         float lo = 0, hi = 0;
         UNROLL for (uint32_t w = 0; w < WARPS; w++) lo += red[w * SUMS + at], hi += red[w * SUMS + at + 64];
+        if (NORM) {
+            float sum = 0;
+            UNROLL for (uint32_t w = 0; w < WARPS; w++) sum += squares[w * 8 + m];
+            const float r = rsqrt_approx(fma_f32(sum, 1.0f / (float)p->k, NORM_EPS));
+            lo *= r, hi *= r;
+        }
         if (SPLIT) {
             work[split * SUMS + at] = lo, work[split * SUMS + at + 64] = hi;
         } else {
@@ -63,7 +77,7 @@ DEVICE void gemv_merge(const struct gemm_params *p, const struct gemv_tile *t, u
         }
     }
     if (!SPLIT || !gemm_last_split(p, counter, last)) return;
-    for (uint32_t u = thread_x(); u < NT * 64; u += THREADS) {
+    for (uint32_t u = thread_x() % THREADS; u < NT * 64; u += THREADS) {
         const uint32_t at = u / 64 * 128 + u % 64, l = u % 32, m = u / 64 * 8 + l % 4 * 2 + u / 32 % 2;
         if (m >= rows) continue;
         float lo = 0, hi = 0;

@@ -12,17 +12,25 @@
  * tiles. Sums of the warps meet in shared memory in the order of the warps, those of the splits in `work` in the order of the
  * splits, added up by the block that comes last. Bits depend on the plan, not on which block came last.
  *
- *     shared: f32 red[2][WARPS][NT * 128], u32 last[4], x [WARPS][steps][2][group][64 bytes]
+ *     shared, of each team: f32 red[2][WARPS][NT * 128], u32 last[4], x [WARPS][steps][2][group][64 bytes]; NORM: f32 squares[WARPS][8],
+ *             gain [WARPS][steps][64]
  *     work:   f32 [groups][tiles][splits][NT * 128], of lane's accumulators [NT][4][32]
+ *
+ * TEAMS of WARPS warps have a tile each, side by side: all tiles of narrow weights are then on their way before the predecessor has ended.
+ *
+ * NORM (up to eight rows, all of a warp's steps in flight): y = r * sum(w * element(gain * x)), r = 1 / sqrt(mean(x^2) + EPS). A lane multiplies the
+ * pieces of x that it needs itself, and what it has of the squares is added up beside the sums.
  *
  * Rows beyond a group's (p.group <= 8 NT) are other blocks' work: blocks [g * p.blocks, ...) have rows [g * p.group, ...).
  *
- * Constants: NT (eights of rows), WARPS, DEPTH, OCCUPANCY, PARTS, SPLIT 0/1, K_TAIL (k is no multiple of 64); those of
+ * Constants: NT (eights of rows), WARPS, TEAMS, NORM 0/1 (EPS, OFFSET), DEPTH, OCCUPANCY, PARTS, SPLIT 0/1, K_TAIL (k is no multiple of 64); those of
  * gemm_epilogue.cuh. */
 #define ELEMENT 2
 #include "kernels/cuda/gemv_merge.cuh"
 
 #define STEP 64
+STATIC_ASSERT(!NORM || NT == 1, "lane q has row q");
+STATIC_ASSERT(TEAMS == 1 || !SPLIT, "teams have whole tiles");
 
 /* 64 of k from element k on: k is this lane's own first one. */
 DEVICE void gemv_load(const struct gemm_params *p, const struct gemv_tile *t, uint32_t k, u32x4 lo[2], u32x4 hi[2])
@@ -59,7 +67,7 @@ DEVICE void gemv_load_x(const struct gemm_params *p, uint32_t first_row, uint32_
                         unsigned char *x)
 {
     const uint32_t q = lane_id() / 4, c = lane_id() % 4;
-    for (uint32_t chunk = warp_id(); chunk < chunks; chunk += WARPS, x += 2 * p->group * 64)
+    for (uint32_t chunk = warp_id() % WARPS; chunk < chunks; chunk += WARPS, x += 2 * p->group * 64)
         UNROLL for (uint32_t h = 0; h < 2; h++)
             for (uint32_t m = q; m < rows; m += 8) {
                 const uint32_t k = first_k + chunk * STEP + h * 32 + c * 8;
@@ -70,26 +78,82 @@ DEVICE void gemv_load_x(const struct gemm_params *p, uint32_t first_row, uint32_
     cp_async_commit();
 }
 
-KERNEL(gemv_rows, struct gemm_params, p, THREADS, OCCUPANCY)
+#if NORM
+/* The warp's gains, which no predecessor writes. */
+DEVICE void gemv_load_gain(const struct gemm_params *p, uint32_t chunks, float *gain)
 {
-    float *red = (float *)dynamic_shared();
+    for (uint32_t chunk = warp_id() % WARPS; chunk < chunks; chunk += WARPS, gain += STEP) {
+        const uint32_t k = chunk * STEP + lane_id() * 4;
+        if (lane_id() < STEP / 4) cp_async16_zfill(gain + lane_id() * 4, (const float *)p->norm + (k < p->k ? k : 0), k < p->k ? 16 : 0);
+    }
+    cp_async_commit();
+}
+/* This lane's pieces of x times their gains, and the sum of their squares of its row, of all lanes of the row. */
+DEVICE float gemv_norm_x(const struct gemm_params *p, uint32_t first_row, uint32_t rows, uint32_t chunks, const float *gain, unsigned char *x)
+{
+    const uint32_t q = lane_id() / 4, c = lane_id() % 4;
+    u32x4 in[DEPTH][2];
+    float sum = 0;
+    UNROLL for (uint32_t i = 0; i < DEPTH; i++)
+        UNROLL for (uint32_t h = 0; h < 2; h++)
+        {
+            const uint32_t chunk = i * WARPS + warp_id() % WARPS, k = chunk * STEP + h * 32 + c * 8;
+            UNROLL for (uint32_t e = 0; e < 4; e++) in[i][h].v[e] = 0;
+            if (chunk < chunks && q < rows && (!K_TAIL || k < p->k)) in[i][h] = ld16((const element *)p->x + (size_t)(first_row + q) * (size_t)p->x_stride + k);
+        }
+    cp_async_wait_all();
+    warp_sync(FULL_WARP);
+    UNROLL for (uint32_t i = 0; i < DEPTH; i++)
+        UNROLL for (uint32_t h = 0; h < 2; h++)
+        {
+            u32x4 out;
+            if (i * WARPS + warp_id() % WARPS >= chunks || q >= rows) continue;
+            UNROLL for (uint32_t e = 0; e < 4; e++)
+            {
+                const element2 both = as_element2(in[i][h].v[e]);
+                const float lo = element2_lo_f32(both), hi = element2_hi_f32(both), *g = gain + i * STEP + h * 32 + c * 8 + 2 * e;
+                sum = fma_f32(hi, hi, fma_f32(lo, lo, sum));
+                out.v[e] = f32_to_element2(lo * (OFFSET + g[0]), hi * (OFFSET + g[1])).bits;
+            }
+            st16(x + i * (2 * p->group * 64) + ((h * p->group + q) * 4 + c) * 16, out);
+        }
+    return warp_sum_f32(sum, 4);
+}
+#endif
+
+KERNEL(gemv_rows, struct gemm_params, p, THREADS * TEAMS, OCCUPANCY)
+{
+    const uint32_t warp = warp_id() % WARPS, team = warp_id() / WARPS, steps = ceil_div_u32(p.chunks, WARPS), step_bytes = 2 * p.group * 64;
+    const uint32_t team_bytes = 2 * WARPS * SUMS * 4 + 16 + WARPS * steps * step_bytes + NORM * (WARPS * 32 + WARPS * steps * STEP * 4);
+    float *red = (float *)((unsigned char *)dynamic_shared() + team * team_bytes);
     uint32_t *last = (uint32_t *)(red + 2 * WARPS * SUMS);
-    const uint32_t group = block_x() / p.blocks, block = block_x() % p.blocks, split = SPLIT ? block % p.splits : 0;
-    const uint32_t stride = SPLIT ? p.blocks / p.splits : p.blocks, first_row = group * p.group;
+    const uint32_t group = block_x() / p.blocks, block = block_x() % p.blocks * TEAMS + team;
+    const uint32_t split = SPLIT ? block % p.splits : 0, stride = SPLIT ? p.blocks / p.splits : p.blocks * TEAMS, first_row = group * p.group;
     const uint32_t rows = min_u32(p.rows - first_row, p.group), first_k = split * p.chunks * STEP;
     const uint32_t chunks = min_u32(p.chunks, ceil_div_u32(p.k - first_k, STEP)), c8 = first_k + lane_id() % 4 * 8;
-    const uint32_t rounds = ceil_div_u32(chunks, WARPS * DEPTH), step_bytes = 2 * p.group * 64;
-    unsigned char *x = (unsigned char *)(last + 4) + warp_id() * ceil_div_u32(p.chunks, WARPS) * step_bytes;
+    const uint32_t rounds = ceil_div_u32(chunks, WARPS * DEPTH);
+    unsigned char *x = (unsigned char *)(last + 4) + warp * steps * step_bytes;
     uint32_t tile = SPLIT ? block / p.splits : block, parity = 0;
+    const float *squares = NULL;
 
     grid_dependency_launch();
+    if (TEAMS > 1 && tile >= p.tiles) return;
     u32x4 lo[DEPTH][2], hi[DEPTH][2];
     struct gemv_tile t = gemv_tile_of(&p, tile);
     UNROLL for (uint32_t i = 0; i < DEPTH; i++)
-        if (i * WARPS + warp_id() < chunks) gemv_load(&p, &t, c8 + (i * WARPS + warp_id()) * STEP, lo[i], hi[i]);
+        if (i * WARPS + warp < chunks) gemv_load(&p, &t, c8 + (i * WARPS + warp) * STEP, lo[i], hi[i]);
+#if NORM
+    float *sums = (float *)((unsigned char *)(last + 4) + WARPS * steps * step_bytes), *gain = sums + WARPS * 8 + warp * steps * STEP;
+    squares = sums;
+    gemv_load_gain(&p, chunks, gain);
+    grid_dependency_wait();
+    const float sum = gemv_norm_x(&p, first_row, rows, chunks, gain, x);
+    if (lane_id() % 4 == 0) sums[warp * 8 + lane_id() / 4] = sum;
+#else
     grid_dependency_wait();
     gemv_load_x(&p, first_row, rows, first_k, chunks, x);
     cp_async_wait_all();
+#endif
 
     for (;;) {
         float d[NT][4];
@@ -101,19 +165,22 @@ KERNEL(gemv_rows, struct gemm_params, p, THREADS, OCCUPANCY)
             const bool over = r + 1 == rounds;
             const struct gemv_tile *from = over ? &next : &t;
             const struct gemv_tile f = *from;
-            const uint32_t ahead = over ? warp_id() : (r + 1) * DEPTH * WARPS + warp_id();
+            const uint32_t ahead = over ? warp : (r + 1) * DEPTH * WARPS + warp;
             UNROLL for (uint32_t i = 0; i < DEPTH; i++)
             {
                 const uint32_t step = r * DEPTH + i;
-                if (step * WARPS + warp_id() < chunks) gemv_multiply(d, lo[i], hi[i], x + step * step_bytes, p.group, rows);
+                if (step * WARPS + warp < chunks) gemv_multiply(d, lo[i], hi[i], x + step * step_bytes, p.group, rows);
                 if ((!over || more) && ahead + i * WARPS < chunks) gemv_load(&p, &f, c8 + (ahead + i * WARPS) * STEP, lo[i], hi[i]);
             }
         }
         float *mine = red + parity * (WARPS * SUMS);
         UNROLL for (uint32_t j = 0; j < NT; j++)
-            UNROLL for (uint32_t e = 0; e < 4; e++) mine[warp_id() * SUMS + (j * 4 + e) * 32 + lane_id()] = d[j][e];
-        block_sync();
-        gemv_merge(&p, &t, tile, split, group, rows, mine, last);
+            UNROLL for (uint32_t e = 0; e < 4; e++) mine[warp * SUMS + (j * 4 + e) * 32 + lane_id()] = d[j][e];
+        if (TEAMS > 1)
+            barrier_sync(1 + team, THREADS);
+        else
+            block_sync();
+        gemv_merge(&p, &t, tile, split, group, rows, mine, squares, last);
         if (!more) break;
         t = next, tile += stride, parity ^= 1;
     }

@@ -1,7 +1,7 @@
 /* What the Hopper products of few rows by streamed weights share (gemv_wgmma.cu, gemv_fp8_ring.cu, matmul_blocks_ring.cu): how blocks divide the work into runs
  * of units, the producer, the sums of tiles that several blocks share, results.
  *
- * Constants of those files; macros: CONSUMERS (threads), ROWS (weight rows a tile), COLUMNS (of y), W_BYTES (of a box), STAGE_BYTES, NORM. */
+ * Constants of those files; macros: CONSUMERS (threads), ROWS (weight rows a tile), COLUMNS (of y), W_BYTES (of a box), STAGE_BYTES. */
 #ifndef ROSE_CUDA_GEMV_RUNS_CUH
 #define ROSE_CUDA_GEMV_RUNS_CUH
 
@@ -87,20 +87,18 @@ DEVICE void gemv_produce(const struct gemm_wgmma_params *p, const struct gemm_fp
         gemv_load_w(p, stages + u * STAGE_BYTES, t, run.from + c, &full[u], first);
         if (++c == run.len) c = 0, t += run.stride;
     }
-    if (!NORM) {
-        grid_dependency_wait();
-        c = chunk;
-        for (uint32_t u = 0; u < early; u++) {
-            gemv_load_x(p, s, stages + u * STAGE_BYTES, row, run.from + c, &full[u], keep);
-            if (++c == run.len) c = 0;
-        }
+    grid_dependency_wait();
+    c = chunk;
+    for (uint32_t u = 0; u < early; u++) {
+        gemv_load_x(p, s, stages + u * STAGE_BYTES, row, run.from + c, &full[u], keep);
+        if (++c == run.len) c = 0;
     }
     uint32_t stage = 0, phase = 0;
     for (uint32_t u = early; u < count; u++) {
         mbarrier_wait(&empty[stage], phase);
         mbarrier_arrive_expect(&full[stage], GEMV_BYTES(&p->g, t, run.from + c, bytes));
         gemv_load_w(p, stages + stage * STAGE_BYTES, t, run.from + c, &full[stage], first);
-        if (!NORM) gemv_load_x(p, s, stages + stage * STAGE_BYTES, row, run.from + c, &full[stage], keep);
+        gemv_load_x(p, s, stages + stage * STAGE_BYTES, row, run.from + c, &full[stage], keep);
         if (++c == run.len) c = 0, t += run.stride;
         if (++stage == STAGES) stage = 0, phase ^= 1;
     }

@@ -17,27 +17,20 @@
  * A gated pair: TMA takes 8 rows of the gate and 8 of the up matrix in turn, so both sums of a result lie in one thread.
  * Rows beyond a group's N are other blocks' work: blocks [g * p.blocks, ...) have rows [g * N, ...).
  *
- * NORM: x is normalised on its way and stays in shared memory behind the stages, which then have no x (gemv_norm.cuh).
- *
- * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, CLUSTER, PARTS, NORM 0/1 (EPS, OFFSET); those of gemm_epilogue.cuh. */
+ * Constants: N (8 .. 128), MG (1, 2), KB, STAGES, CLUSTER, PARTS; those of gemm_epilogue.cuh. */
 #include "kernels/cuda/common/cluster.cuh"
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
 #include "kernels/params/gemm_wgmma.h"
-#if NORM
-#include "kernels/cuda/gemv_norm.cuh"
-#else
-struct gemv_norm;
-#endif
 
 #define CONSUMERS (128 * MG)
-#define THREADS (CONSUMERS + 32 + NORM * 128)
+#define THREADS (CONSUMERS + 32)
 #define ROWS (64 * MG)
 #define COLUMNS (ROWS / (1 + GATED))
 #define W_BYTES (ROWS * 128)
 #define X_BYTES (N * 128)
-#define STAGE_BYTES (KB * (W_BYTES + (NORM ? 0 : X_BYTES)))
+#define STAGE_BYTES (KB * (W_BYTES + X_BYTES))
 #define MULTIPLY_(N, d, a, b, acc) wgmma_element_ss(N, d, a, b, acc)
 #define MULTIPLY(N, d, a, b, acc) MULTIPLY_(N, d, a, b, acc)
 #include "kernels/cuda/gemv_runs.cuh"
@@ -84,29 +77,11 @@ DEVICE bool gemv_gather(float d[N / 2], uint32_t o, unsigned char *got, mbarrier
 }
 #endif
 
-#if NORM
-/* Sums times their rows' r of gemv_norm.cuh. */
-DEVICE void gemv_scale(const struct gemm_params *p, const struct gemv_norm *norm, float d[N / 2])
-{
-    mbarrier_wait(norm->done, 0);
-    UNROLL for (uint32_t j = 0; j < N / 8; j++)
-        UNROLL for (uint32_t e = 0; e < 2; e++)
-        {
-            const float scale = gemv_norm_scale(p, norm, j * 8 + lane_id() % 4 * 2 + e);
-            d[4 * j + e] *= scale, d[4 * j + 2 + e] *= scale;
-        }
-}
-#endif
-
 DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run,
-                         uint32_t group, uint32_t block, uint32_t *last, unsigned char *got, const struct gemv_norm *norm)
+                         uint32_t group, uint32_t block, uint32_t *last, unsigned char *got)
 {
     uint32_t stage = 0, phase = 0;
-    (void)block, (void)last, (void)got, (void)norm;
-#if NORM
-    gemv_norm_clear(norm, thread_x(), CONSUMERS);
-    barrier_sync(1, CONSUMERS);
-#endif
+    (void)block, (void)last, (void)got;
     grid_dependency_wait(); /* y and work may be a predecessor's */
     for (uint32_t unit = run.begin; unit < run.end;) {
         const uint32_t o = unit / run.len, tile = run.first + o * run.stride, from = unit % run.len;
@@ -117,10 +92,6 @@ DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stage
         if (ACCUMULATE && mine) gemv_results(&p->g, tile, group * N, d, old, false);
         for (uint32_t s = from; s < to; s++) {
             const unsigned char *w = stages + stage * STAGE_BYTES + warp_id() / 4 * (64 * 128), *x = stages + stage * STAGE_BYTES + KB * W_BYTES;
-#if NORM
-            x = norm->x + (run.from + s) * (KB * X_BYTES);
-            mbarrier_wait(&norm->full[(run.from + s) * KB / 2], 0);
-#endif
             mbarrier_wait(&full[stage], phase);
             wgmma_pin(d, N / 2);
             wgmma_fence();
@@ -146,9 +117,6 @@ DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stage
 #else
         const bool done = (from == 0 && to == run.len) || gemv_merge(&p->g, group, block, tile, run.len, d, last);
 #endif
-#if NORM
-        if (done) gemv_scale(&p->g, norm, d);
-#endif
         if (done) gemv_results(&p->g, tile, group * N, d, old, true);
         unit += to - from;
     }
@@ -157,21 +125,12 @@ DEVICE void gemv_consume(const struct gemm_wgmma_params *p, unsigned char *stage
 KERNEL(gemv_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *got = stages + STAGES * STAGE_BYTES;
-#if NORM
-    got += gemv_norm_bytes(p.g.k);
-#endif
     mbarrier *full = (mbarrier *)(got + (CLUSTER > 1 ? (CLUSTER - 1) * (N * 2 * CONSUMERS) : 0)), *empty = full + STAGES;
     mbarrier *bars = empty + STAGES; /* of the cluster, or the flag `last` */
     const uint32_t group = block_x() / p.g.blocks, block = block_x() % p.g.blocks;
     const struct gemv_run run = gemv_run_of(&p.g, block);
-#if NORM
-    const struct gemv_norm rows = gemv_norm_of(&p.g, group * N, stages + STAGES * STAGE_BYTES), *norm = &rows;
-    gemv_norm_init(norm, thread_x(), THREADS);
-#else
-    const struct gemv_norm *norm = NULL;
-#endif
     if (thread_x() == CONSUMERS) {
-        if (!NORM) tma_prefetch_map(&p.x);
+        tma_prefetch_map(&p.x);
         tma_prefetch_map(&p.w[0]);
     }
     if (thread_x() == 0) {
@@ -188,15 +147,11 @@ KERNEL(gemv_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
     else
         block_sync();
     grid_dependency_launch();
-    if (thread_x() >= CONSUMERS + 32) {
-#if NORM
-        gemv_norm_rows(&p.g, norm, group * N, (run.from + run.begin % run.len) * KB / 2, thread_x() - CONSUMERS - 32);
-#endif
-    } else if (thread_x() >= CONSUMERS) {
+    if (thread_x() >= CONSUMERS) {
         if (lane_id() == 0) gemv_produce(&p, NULL, stages, full, empty, run, group * N, STAGE_BYTES);
         warp_sync(FULL_WARP);
     } else {
-        gemv_consume(&p, stages, full, empty, run, group, block, (uint32_t *)bars, got, norm);
+        gemv_consume(&p, stages, full, empty, run, group, block, (uint32_t *)bars, got);
     }
     if (CLUSTER > 1) cluster_sync(); /* nobody leaves while others write here */
 }

@@ -20,7 +20,7 @@ struct gemm_params {
     const void *x;    /* bf16 [rows, k], 16-byte aligned rows */
     void *work;       /* gemv_rows: f32 sums of the splits, see there */
     void *counters;   /* gemv_rows: u32 a tile, zero between launches */
-    const void *norm; /* gemv_wgmma with NORM: the norm's weight, f32 [k], 16-byte aligned */
+    const void *norm; /* gemv_rows with NORM: the norm's weight, f32 [k], 16-byte aligned */
     int64_t x_stride; /* elements */
     uint32_t rows, k;
     uint32_t tiles, splits; /* tiles of columns of all parts; pieces of k */
