@@ -25,7 +25,7 @@ static const struct option options[] = {
     {"prefix", 0, OPTION_INT, NULL, "P", NULL, "0", 0, 1 << 24, "prompt tokens that are the same in all sequences of a round", &o.prefix},
     {"case", 0, OPTION_LIST, NULL, "P:G:B", NULL, NULL, 0, 0, "prompt, new tokens and sequences instead; may be repeated: one engine measures them all", &o.cases},
     {"repeat", 'r', OPTION_INT, NULL, "N", NULL, "3", 1, 1000, "rounds; the median is given", &o.repeat},
-    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192, with experts 16384", &cli_common.step_tokens},
     {"profile", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "where the time of one more round goes, by kind of launch", &o.profile},
     {"trace", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "GPU: the steps of one more round as Chrome trace events (Perfetto)", &o.trace},
     {"dummy-weights", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "random weights from a config.json alone", &cli_common.dummy_weights},

@@ -36,7 +36,7 @@ static const struct option options[] = {
     {.type = OPTION_GROUP, .help = "Limits:"},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
     {"max-waiting", 0, OPTION_INT, NULL, "N", NULL, "4096", 1, 1 << 20, "requests that may wait; more get a 429", &o.max_waiting},
-    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192", &cli_common.step_tokens},
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a step; 0: 512, on a GPU 8192, with experts 16384", &cli_common.step_tokens},
     {"step-stretch", 0, OPTION_NUMBER, NULL, "X", NULL, "0", 0, 1e6, "while answers are written, new prompts may stretch a step to X times its time without them; 0: 2, on a GPU no bound; 1000: no bound, first tokens come sooner", &o.stretch},
     {"cache-ready", 0, OPTION_SIZE, NULL, "SIZE", NULL, "512M", 0, 0, "CPU: memory of the cache that is taken from the system before it is needed, while nothing else is to do", &o.cache_ready},
     {"kv-bytes", 0, OPTION_SIZE, NULL, "SIZE", NULL, "0", 0, 0, "key-value cache; 0: what the machine has left", &cli_common.kv_bytes},

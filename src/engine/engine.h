@@ -34,7 +34,7 @@ struct engine_options {
     double stretch;       /* rose_engine_options.step_stretch */
     size_t reserve_bytes; /* of the device's memory, for intermediates and graphs */
     bool deterministic, no_prefix_cache;
-    size_t share_bytes; /* CUDA: keys and values of a layer that reading common pages once must spare (cascade.h); 0: 16 MB */
+    size_t share_bytes; /* CUDA: keys and values of a layer that reading common pages once must spare (cascade.h); 0: 96 MB */
     bool tune; /* CUDA: measure before the first request (programs_tune.c) */
 };
 

@@ -111,12 +111,13 @@ TEST(rows_beside_decode)
     large.layers = 64, large.hidden = 8192, large.intermediate = 28672, large.heads.heads = 64;
     const struct {
         struct model_config *c;
-        int32_t step, rows;
-    } cases[] = {{&dense, 0, 4096}, {&mixture, 0, 8192}, {&mixture, 16384, 11264}, {&large, 0, 4096}, {&large, 2048, 1024}};
+        int32_t step, rows, whole;
+    } cases[] = {{&dense, 0, 4096, 8192}, {&mixture, 0, 8192, 16384}, {&mixture, 16384, 11264, 16384}, {&large, 0, 4096, 8192}, {&large, 2048, 1024, 2048}};
     for (size_t i = 0; i < ROSE_COUNT(cases); i++) {
         struct engine_options o = {.context = 2048, .max_sequences = 64, .step_tokens = cases[i].step}, slow = o;
         CHECK_OK(engine_plan(cases[i].c, &gpu, (size_t)16e9, &o, &plan, &err), err);
         CHECK_INT(o.prefill_tokens, cases[i].rows);
+        CHECK_INT(o.step_tokens, cases[i].whole);
         slow.step_tokens = 512;
         CHECK_OK(engine_plan(cases[i].c, &cpu, (size_t)16e9, &slow, &plan, &err), err);
         CHECK_INT(slow.prefill_tokens, 128);
