@@ -160,7 +160,7 @@ static void check(const struct shape *s, enum moe_skew skew)
             error = moe_mlp_check(&d, s->act, s->bias, s->bias, ids, weights, y, s->route.hidden, twice == 1 ? 10 : 3);
             int wrong = moe_check_route(&s->route, d.logits, s->route.experts, NULL, ids, weights);
             /* Rounding to e4m3 is not continuous: an inner value near a border falls to either side, which moves a result by 2^-4 of a term. */
-            good = error.worst <= (d.quantised ? 8 : 1) && error.rms < (d.quantised ? 0.01 : 0.006) && wrong == 0;
+            good = error.worst <= (d.quantised ? 3 : 1) && error.rms < (d.quantised ? 0.01 : 0.006) && wrong == 0;
             if (!good) printf("%d choices wrong, ", wrong);
         }
         printf("%s %s T=%d of %d, skew %d: worst %.3f of what is allowed, rms %.5f\n", good ? "ok  " : "FAIL", s->name, s->route.tokens, s->max_tokens, (int)skew,
@@ -283,7 +283,7 @@ static void coded_checks(bool driver)
     static const int tokens[] = {1, 6, 40, 130, 300, 1200};
     for (int f = 0; f < (int)ROSE_COUNT(formats); f++)
         for (int i = 0; i < (int)ROSE_COUNT(tokens) - (driver ? 2 : 0); i++) {
-            struct shape s = {.ffn = driver ? 256 : 384, .act = OP_ACT_SILU, .max_tokens = i % 2 ? tokens[i] + 9 : 0, .bias = i % 2, .deterministic = i == 2 && f % 2,
+            struct shape s = {.ffn = driver ? 256 : 512, .act = OP_ACT_SILU, .max_tokens = i % 2 ? tokens[i] + 9 : 0, .bias = i % 2, .deterministic = i == 2 && f % 2,
                               .route = {.tokens = tokens[i], .experts = 20, .top_k = 4, .hidden = driver ? 256 : 512, .normalize = true, .accumulate = i % 2, .alpha = 0.5f}};
             s = coded_shape(f, s);
             if (strstr(s.name, only_format_)) check(&s, (enum moe_skew)((f + i) % 3));

@@ -112,6 +112,7 @@ static inline struct moe_mlp_error moe_mlp_check(const struct moe_mlp_data *d, e
     for (int i = 0; i < check && i < s->tokens; i++) {
         size_t t = check >= s->tokens ? (size_t)i : (size_t)i * (size_t)(s->tokens - 1) / (size_t)(check - 1);
         for (size_t c = 0; c < h; c++) x[c] = moe_mlp_value(s, d->x[t * h + c]), sum[c] = allow[c] = 0;
+        if (d->quantised) moe_mlp_quantise(x, h);
         for (int j = 0; j < s->top_k; j++) {
             int32_t e = ids[t * (size_t)s->top_k + (size_t)j];
             double weight = weights[t * (size_t)s->top_k + (size_t)j] * alpha;

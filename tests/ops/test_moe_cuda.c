@@ -139,7 +139,7 @@ TEST(coded)
     }
 }
 
-/* Few tokens choose the experts within the products: all formats, one to eight tokens, pieces of k, tails. */
+/* Few tokens choose the experts within the products (FP8 one, MXFP4 four at most): all formats, pieces of k, tails. */
 TEST(coded_few)
 {
     begin(SIMT_DRIVER_SM90);
@@ -150,6 +150,8 @@ TEST(coded_few)
         s.route.experts = 12, s.route.hidden = super ? 768 : 288 + i * 32, s.ffn = super ? 256 : i == 4 ? 1056 : i % 4 == 0 ? 272 : 96;
         s.bias = i % 2, s.scales = i ? MOE_CODED_CHANNELS : MOE_CODED_BLOCKS;
         if (i == 3) s.route.tokens = 1, s.max_tokens = 1, s.route.hidden = 6144, s.ffn = 24 * 32;
+        if (i == 4) s.max_tokens = 4;
+        if (i == 8) s.route.tokens = s.max_tokens = 1;
         for (int w = 0; w < 3; w++) s.types[w] = types[i];
         check(&s, (enum moe_skew)(i % 3));
     }
@@ -162,7 +164,7 @@ TEST(coded_wgmma)
     begin(SIMT_DRIVER_SM90);
     for (int i = 0; i < 3; i++) {
         struct shape s = shape((int[]){60, 150, 100}[i], i ? 0 : 70);
-        s.route.experts = (int[]){8, 9, 6}[i], s.route.hidden = i ? 256 : 384, s.ffn = i == 1 ? 384 : 128, s.bias = i == 1, s.scales = (enum moe_coded_scales)i;
+        s.route.experts = (int[]){8, 9, 6}[i], s.route.hidden = i ? 256 : 384, s.ffn = i == 1 ? 384 : 128, s.bias = i == 1, s.scales = (enum moe_coded_scales)i, s.route.accumulate = i == 1;
         for (int w = 0; w < 3; w++) s.types[w] = DTYPE_F8_E4M3;
         check(&s, i == 2 ? MOE_ONE : i ? MOE_SKEWED : MOE_EVEN);
     }

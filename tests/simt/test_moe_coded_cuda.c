@@ -213,7 +213,7 @@ TEST(compiles)
                 struct plan plan;
                 if (i < 2 && (a == 2 || (a > 2 && i == (a + f) % 2))) { /* one and eight tokens, which choose the experts too */
                     struct moe_mlp_shape few = s;
-                    few.tokens = few.max_tokens = i ? 8 : 1, few.route = &route;
+                    few.tokens = few.max_tokens = !i || f == MOE_FP8 ? 1 : f == BLOCKS_MXFP4 ? 4 : 8, few.route = &route;
                     for (int product = 0; product < 2; product++) {
                         if (f != MOE_FP8 && (product + f + i) % 2) continue;
                         CHECK_OK(moe_mlp_cuda_plan(&few, product, &d, &plan, &err), err);
