@@ -77,7 +77,7 @@ static size_t streams_fill(const struct bench_entry *e, const struct bench_table
 }
 static void streams(const struct device_info *d, bench_add *add, void *context, int rows, int cols, int threads, int per, bool sweep)
 {
-    struct bench_entry e = {.op = "clone, a residual's streams", .fill = streams_fill, .rows = (int64_t)rows * cols / 8, .sweep = sweep};
+    struct bench_entry e = {.op = "clone of a residual's streams", .fill = streams_fill, .rows = (int64_t)rows * cols / 8, .sweep = sweep};
     e.plan = (struct plan){.kernel = "clone", .rows = e.rows, .block = (uint32_t)threads, .times = 1, .per = threads * per, .bytes = (double)e.rows * 64};
     plan_int(&e.plan, "THREADS", threads);
     plan_int(&e.plan, "PER", per);
