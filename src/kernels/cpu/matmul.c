@@ -196,6 +196,44 @@ static void fetch_first(const struct run *r, const struct worker *w)
     }
 }
 
+/* A step of one row of block formats, where several streams from memory pay. */
+static bool in_streams(const struct run *r)
+{
+    bool pays = r->rows == 1 && r->kernels->streams && matmul_reaches_far() && !r->acts.zero;
+    for (int i = 0; i < r->p->parts; i++) pays = pays && !matmul_is_float(&r->p->part[i].weight);
+    return pays;
+}
+
+/* The row times MATMUL_STREAMS groups of a part, `apart` groups from each other. */
+static void run_streams(const struct run *r, int part, size_t group, size_t apart)
+{
+    const struct matmul_params *p = r->p;
+    const struct matmul_part *a = &p->part[part];
+    const int planes = r->acts.fine ? 2 : 1;
+    float *out[2][MATMUL_STREAMS];
+    for (int which = 0; which < (p->gated ? 2 : 1); which++) {
+        const struct cpu_weight *w = &p->part[which ? 1 : part].weight;
+        const uint8_t *codes[MATMUL_STREAMS];
+        const void *scales[MATMUL_STREAMS];
+        for (size_t i = 0; i < MATMUL_STREAMS; i++) {
+            const uint8_t *data = w->data + (group + i * apart) * w->group_bytes;
+            for (size_t at = 0; at < w->codes_at; at += 64) __builtin_prefetch(data + at + MATMUL_STREAM_NEAR, 0, 3);
+            scales[i] = r->kernels->scales(w->format, data, cpu_weight_blocks(w), r->scales[i][which]);
+            codes[i] = data + w->codes_at;
+            out[which][i] = r->out[which] + i * 2 * CPU_GROUP;
+        }
+        r->kernels->streams(w->format, codes, scales, r->acts.ints, planes, cpu_weight_blocks(w), out[which]);
+        for (size_t i = 0; i < MATMUL_STREAMS && planes == 2; i++)
+            for (int c = 0; c < CPU_GROUP; c++) out[which][i][c] += out[which][i][CPU_GROUP + c];
+    }
+    for (size_t i = 0; i < MATMUL_STREAMS; i++) {
+        size_t first = (group + i * apart) * CPU_GROUP;
+        struct matmul_finish finish = finish_of(p, part, group + i * apart);
+        r->kernels->finish(&finish, out[0][i], p->gated ? out[1][i] : NULL, 1, (int)ROSE_MIN((size_t)CPU_GROUP, (size_t)a->weight.n - first), a->y + first,
+                           (size_t)a->y_stride);
+    }
+}
+
 /* All rows of units [begin, end), one group each, in sweeps over rows whose activations stay in the cache. A
  * single tile takes one group after the other, as they lie in memory. */
 static void run_units(const struct run *r, size_t begin, size_t end)
@@ -203,11 +241,17 @@ static void run_units(const struct run *r, size_t begin, size_t end)
     size_t row = (r->acts.fine ? 2 : 1) * r->acts.int_row + r->acts.float_row;
     int32_t sweep = (int32_t)ROSE_MAX((size_t)MATMUL_TILE, SWEEP_BYTES / row / MATMUL_TILE * MATMUL_TILE);
     size_t most = r->to - r->from > matmul_acts_height(&r->acts, r->to - r->from) ? TOGETHER : 1;
+    const bool streams = in_streams(r);
     for (int32_t from = r->from; from < r->to; from += sweep) {
         size_t first = 0;
         for (int i = 0; i < unit_parts(r->p); i++) {
-            size_t groups = part_units(r->p, i, 1), last = ROSE_MIN(end, first + groups);
-            for (size_t u = ROSE_MAX(begin, first); u < last; u += most)
+            size_t groups = part_units(r->p, i, 1), last = ROSE_MIN(end, first + groups), u = ROSE_MAX(begin, first);
+            if (streams && u < last) {
+                size_t apart = (last - u) / MATMUL_STREAMS;
+                for (size_t at = 0; at < apart; at++) run_streams(r, i, u - first + at, apart);
+                u += apart * MATMUL_STREAMS;
+            }
+            for (; u < last; u += most)
                 run_groups(r, i, u - first, ROSE_MIN(most, last - u), from, ROSE_MIN(r->to, from + sweep));
             first += groups;
         }

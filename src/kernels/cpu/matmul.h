@@ -85,6 +85,9 @@ static inline struct matmul_reach matmul_reach(bool wide, bool tall)
     if (wide && tall && !matmul_reaches_far()) return (struct matmul_reach){MATMUL_TALL_NEAR, MATMUL_TALL_FAR};
     return matmul_reach_of(wide, matmul_reaches_far());
 }
+/* Where they reach far one row's weights are read in several streams, each asked for shortly ahead: the processor's prefetchers follow each by
+ * itself, and none of them waits for a page's end. */
+enum { MATMUL_STREAMS = 4, MATMUL_STREAM_NEAR = 2048 };
 static inline void matmul_ahead_by(const void *line, struct matmul_reach reach)
 {
     __builtin_prefetch((const char *)line + reach.far, 0, 2);
@@ -134,6 +137,9 @@ struct matmul_kernels {
     /* out[h][16] = tile rows times a group's 16 rows; scales as `scales` returned them (integer formats). */
     void (*dot)(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                 int height, int blocks, float *out);
+    /* The same for MATMUL_STREAMS groups and a tile of one or two rows (not CPU_K8Z): out[i] of group i. NULL: not there. */
+    void (*streams)(const struct cpu_format *f, const uint8_t *const *codes, const void *const *scales, const void *tile, int height, int blocks,
+                    float *const *out);
     /* The same for F32, F16, BF16 and float tiles. */
     void (*dot_float)(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
                       int blocks, float *out);

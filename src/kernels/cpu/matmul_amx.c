@@ -422,7 +422,7 @@ static void dot_amx(const struct cpu_format *f, const uint8_t *codes, const void
 }
 
 const struct matmul_kernels matmul_kernels_amx = {matmul_quantize_avx512, matmul_quantize_zero_avx512, matmul_residual_avx512, matmul_scales_avx512,
-                                                  dot_amx,                matmul_dot_float_avx512,     matmul_finish_avx512};
+                                                  dot_amx,                matmul_streams_avx512,  matmul_dot_float_avx512,     matmul_finish_avx512};
 #else
 typedef int matmul_amx_not_here;
 #endif

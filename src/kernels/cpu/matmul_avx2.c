@@ -479,7 +479,7 @@ static void residual_avx2(const float *x, size_t stride, int height, int32_t k, 
 }
 
 const struct matmul_kernels matmul_kernels_avx2 = {quantize_avx2, quantize_zero_avx2, residual_avx2,     scales_avx2,
-                                                   dot_avx2,      dot_float_avx2,     matmul_finish_avx2};
+                                                   dot_avx2,      NULL,           dot_float_avx2,     matmul_finish_avx2};
 #else
 typedef int matmul_avx2_not_here;
 #endif

@@ -15,17 +15,62 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* stored: scales as in the file (f16), else float32. */
-INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const int height,
-                       const int code_bytes, const uint8_t *codes, const uint8_t *scales, const uint8_t *tile,
-                       int blocks, __m512i table, float *out)
+/* What a kernel's blocks of scales take; stored: as in the file (f16), else float32. */
+INLINE int dot_scale_bytes(const enum cpu_kernel kernel, const bool stored)
+{
+    const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
+    const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
+    return kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+}
+
+/* acc[height] += one block times the tile's; starts: CPU_K8Z's, of this block. */
+INLINE void dot_block(const enum cpu_kernel kernel, const bool stored, const int height, const uint8_t *codes, const uint8_t *scales, const uint8_t *tile, __m512i table,
+                      const int32_t (*starts)[16], __m512 *acc)
 {
     const bool min = kernel == CPU_K4M || kernel == CPU_K5M || kernel == CPU_K2M;
     const int halves = kernel == CPU_K2M || kernel == CPU_K3 || kernel == CPU_K6 ? 2 : 1;
     /* four sums at a time, of four rows or of parts of one or two: a chain of vpdpbusd waits five cycles a
      * link, and the scheduler does not see far enough to find as many in later rows */
     const int rows = height < 4 ? height : 4;
-    const int scale_bytes = kernel == CPU_K8Z ? UNPACK_ZERO_BYTES : (stored ? 32 : 64) * halves * (min ? 2 : 1);
+    __m512i q[8];
+    unpack_quads(kernel, codes, table, q);
+    UNROLL
+    for (int half = 0; half < halves; half++) {
+        const int which = halves == 1 ? 0 : 1 + half;
+        __m512 s = unpack_scale(stored, scales, half), m = _mm512_setzero_ps();
+        if (min) m = unpack_scale(stored, scales, halves + half);
+        UNROLL
+        for (int h = 0; h < height; h += rows) {
+            __m512i sum[4];
+            UNROLL
+            for (int i = 0; i < rows; i++)
+                sum[i] = kernel == CPU_K8Z ? unpack_start_zero(tile + height * MATMUL_ACT_NSUM + 4 * (h + i), height, starts) :
+                    unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * (h + i));
+            UNROLL
+            for (int i = rows; i < 4; i++) sum[i] = _mm512_setzero_si512();
+            UNROLL
+            for (int j = 0; j < 8; j++) UNROLL
+            for (int i = 0; i < rows; i++)
+                if (halves == 1 || j / 4 == half) {
+                    const int c = i + j % (4 / rows) * rows;
+                    sum[c] = _mm512_dpbusd_epi32(sum[c], q[j], unpack_i32(tile + CPU_BLOCK * (h + i) + 4 * j));
+                }
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                UNROLL
+                for (int c = i + rows; c < 4; c += rows) sum[i] = _mm512_add_epi32(sum[i], sum[c]);
+                __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * (h + i)));
+                acc[h + i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), ss, acc[h + i]);
+                if (min) acc[h + i] = _mm512_fmadd_ps(m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * (h + i)), acc[h + i]);
+            }
+        }
+    }
+}
+
+INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const int height, const int code_bytes, const uint8_t *codes, const uint8_t *scales,
+                       const uint8_t *tile, int blocks, __m512i table, float *out)
+{
+    const int scale_bytes = dot_scale_bytes(kernel, stored);
     const struct matmul_reach reach = matmul_reach(code_bytes >= MATMUL_WIDE, height >= MATMUL_TALL);
     _Alignas(64) int32_t starts[2][CPU_ZERO_POINTS][16]; /* of this block and the next: a load does not wait for a store */
     __m512 acc[16];
@@ -33,52 +78,38 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
     for (int h = 0; h < height; h++) acc[h] = _mm512_setzero_ps();
     if (kernel == CPU_K8Z) unpack_zero(scales, starts[0]);
     for (int b = 0; b < blocks; b++) {
-        __m512i q[8];
         if (kernel == CPU_K8Z && b + 1 < blocks) unpack_zero(scales + UNPACK_ZERO_BYTES, starts[(b + 1) % 2]);
         UNROLL
         for (int v = 0; v < code_bytes; v += 64) matmul_ahead_by(codes + v, reach);
-        unpack_quads(kernel, codes, table, q);
-        UNROLL
-        for (int half = 0; half < halves; half++) {
-            const int which = halves == 1 ? 0 : 1 + half;
-            __m512 s = unpack_scale(stored, scales, half), m = _mm512_setzero_ps();
-            if (min) m = unpack_scale(stored, scales, halves + half);
-            UNROLL
-            for (int h = 0; h < height; h += rows) {
-                __m512i sum[4];
-                UNROLL
-                for (int i = 0; i < rows; i++)
-                    sum[i] = kernel == CPU_K8Z ? unpack_start_zero(tile + height * MATMUL_ACT_NSUM + 4 * (h + i), height, starts[b % 2]) :
-                        unpack_start(kernel, tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * (h + i));
-                UNROLL
-                for (int i = rows; i < 4; i++) sum[i] = _mm512_setzero_si512();
-                UNROLL
-                for (int j = 0; j < 8; j++) UNROLL
-                for (int i = 0; i < rows; i++)
-                    if (halves == 1 || j / 4 == half) {
-                        const int c = i + j % (4 / rows) * rows;
-                        sum[c] =
-                            _mm512_dpbusd_epi32(sum[c], q[j], unpack_i32(tile + CPU_BLOCK * (h + i) + 4 * j));
-                    }
-                UNROLL
-                for (int i = 0; i < rows; i++) {
-                    UNROLL
-                    for (int c = i + rows; c < 4; c += rows) sum[i] = _mm512_add_epi32(sum[i], sum[c]);
-                    __m512 ss = _mm512_mul_ps(s, unpack_f32(tile + height * MATMUL_ACT_S + 4 * (h + i)));
-                    acc[h + i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i]), ss, acc[h + i]);
-                    if (min)
-                        acc[h + i] = _mm512_fmadd_ps(
-                            m, unpack_f32(tile + height * (MATMUL_ACT_SSUM + 4 * which) + 4 * (h + i)),
-                            acc[h + i]);
-                }
-            }
-        }
+        dot_block(kernel, stored, height, codes, scales, tile, table, starts[b % 2], acc);
         codes += code_bytes;
         scales += scale_bytes;
         tile += height * MATMUL_ACT_BYTES;
     }
     UNROLL
     for (int h = 0; h < height; h++) _mm512_storeu_ps(out + 16 * h, acc[h]);
+}
+
+/* One or two rows times MATMUL_STREAMS groups, a block of each in turn: as many streams from memory. */
+INLINE void streams_kernel(const enum cpu_kernel kernel, const bool stored, const int height, const int code_bytes, const uint8_t *const *from, const uint8_t *const *from_scales,
+                           const uint8_t *tile, int blocks, __m512i table, float *const *out)
+{
+    const int scale_bytes = dot_scale_bytes(kernel, stored);
+    const uint8_t *codes[MATMUL_STREAMS], *scales[MATMUL_STREAMS];
+    __m512 acc[MATMUL_STREAMS][2];
+    UNROLL
+    for (int g = 0; g < MATMUL_STREAMS; g++) codes[g] = from[g], scales[g] = from_scales[g], acc[g][0] = acc[g][1] = _mm512_setzero_ps();
+    for (int b = 0; b < blocks; b++, tile += height * MATMUL_ACT_BYTES) UNROLL
+    for (int g = 0; g < MATMUL_STREAMS; g++) {
+        UNROLL
+        for (int v = 0; v < code_bytes; v += 64) __builtin_prefetch(codes[g] + v + MATMUL_STREAM_NEAR, 0, 3);
+        dot_block(kernel, stored, height, codes[g], scales[g], tile, table, NULL, acc[g]);
+        codes[g] += code_bytes;
+        scales[g] += scale_bytes;
+    }
+    UNROLL
+    for (int g = 0; g < MATMUL_STREAMS; g++) UNROLL
+    for (int h = 0; h < height; h++) _mm512_storeu_ps(out[g] + 16 * h, acc[g][h]);
 }
 
 /* One function a kernel, form of scales and height: everything but the number of blocks is a constant. */
@@ -100,6 +131,14 @@ INLINE void dot_kernel(const enum cpu_kernel kernel, const bool stored, const in
         default: return;                                                                                   \
         }                                                                                                  \
     }
+/* The same for streams. */
+#define STREAMS(name, kernel, stored, bytes)                                                                                                            \
+    static __attribute__((noinline)) void name(const uint8_t *const *codes, const uint8_t *const *scales, const uint8_t *tile, int height, int blocks,  \
+                                               __m512i table, float *const *out)                                                                        \
+    {                                                                                                                                                   \
+        if (height == 1) streams_kernel(kernel, stored, 1, bytes, codes, scales, tile, blocks, table, out);                                             \
+        else streams_kernel(kernel, stored, 2, bytes, codes, scales, tile, blocks, table, out);                                                         \
+    }
 DOT(dot_k4, CPU_K4, true, 256)
 DOT(dot_k4m, CPU_K4M, true, 256)
 DOT(dot_k5, CPU_K5, true, 320)
@@ -113,6 +152,30 @@ DOT(dot_k2m_f32, CPU_K2M, false, 128)
 DOT(dot_k3_f32, CPU_K3, false, 192)
 DOT(dot_k6_f32, CPU_K6, false, 384)
 DOT(dot_k8z, CPU_K8Z, true, 512)
+
+STREAMS(streams_k4, CPU_K4, true, 256)
+STREAMS(streams_k4m, CPU_K4M, true, 256)
+STREAMS(streams_k5, CPU_K5, true, 320)
+STREAMS(streams_k5m, CPU_K5M, true, 320)
+STREAMS(streams_k8, CPU_K8, true, 512)
+STREAMS(streams_kt, CPU_KT, true, 256)
+STREAMS(streams_k4m_f32, CPU_K4M, false, 256)
+STREAMS(streams_k5m_f32, CPU_K5M, false, 320)
+STREAMS(streams_kt_f32, CPU_KT, false, 256)
+STREAMS(streams_k2m_f32, CPU_K2M, false, 128)
+STREAMS(streams_k3_f32, CPU_K3, false, 192)
+STREAMS(streams_k6_f32, CPU_K6, false, 384)
+
+void matmul_streams_avx512(const struct cpu_format *f, const uint8_t *const *codes, const void *const *scales, const void *tile, int height, int blocks,
+                           float *const *out)
+{
+    typedef void streams(const uint8_t *const *, const uint8_t *const *, const uint8_t *, int, int, __m512i, float *const *);
+    static streams *const stored[CPU_KERNELS] = {streams_k4, streams_k4m, streams_k5, streams_k5m, streams_k8, streams_kt};
+    static streams *const f32[CPU_KERNELS] = {NULL,           streams_k4m_f32, NULL,          streams_k5m_f32, NULL,
+                                              streams_kt_f32, streams_k2m_f32, streams_k3_f32, streams_k6_f32};
+    __m512i table = f->table ? _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)f->table)) : _mm512_setzero_si512();
+    (unpack_stored(f) ? stored : f32)[f->kernel](codes, (const uint8_t *const *)scales, tile, height, blocks, table, out);
+}
 
 void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                        int height, int blocks, float *out)
@@ -523,7 +586,7 @@ void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k
 }
 
 const struct matmul_kernels matmul_kernels_avx512 = {matmul_quantize_avx512, matmul_quantize_zero_avx512, matmul_residual_avx512, matmul_scales_avx512,
-                                                     matmul_dot_avx512,      matmul_dot_float_avx512,     matmul_finish_avx512};
+                                                     matmul_dot_avx512,      matmul_streams_avx512,  matmul_dot_float_avx512,     matmul_finish_avx512};
 #else
 typedef int matmul_avx512_not_here;
 #endif

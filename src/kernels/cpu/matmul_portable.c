@@ -279,4 +279,4 @@ static const void *scales_portable(const struct cpu_format *f, const uint8_t *sr
 }
 
 const struct matmul_kernels matmul_kernels_portable = {quantize_portable, quantize_zero_portable, residual_portable,     scales_portable,
-                                                       dot_portable,      dot_float_portable,     matmul_finish_portable};
+                                                       dot_portable,      NULL,               dot_float_portable,     matmul_finish_portable};

@@ -138,6 +138,8 @@ void matmul_residual_avx512(const float *x, size_t stride, int height, int32_t k
 const void *matmul_scales_avx512(const struct cpu_format *f, const uint8_t *src, int blocks, float *dst);
 void matmul_dot_avx512(const struct cpu_format *f, const uint8_t *codes, const void *scales, const void *tile,
                        int height, int blocks, float *out);
+void matmul_streams_avx512(const struct cpu_format *f, const uint8_t *const *codes, const void *const *scales, const void *tile, int height, int blocks,
+                           float *const *out);
 void matmul_dot_float_avx512(const struct cpu_format *f, const uint8_t *codes, const void *tile, int height,
                              int blocks, float *out);
 
