@@ -107,7 +107,8 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
 {
     struct plan *p = &out->launch[0];
     bool every = s->tokens <= MOE_CUDA_EVERY_TOKENS;
-    int cluster = every && s->tokens > 1 && plan_arch(d) >= 900 ? ROSE_MAX(1, s->cluster) : 1;
+    /* 256 experts, T 16, H200: alone 6.6 us, by two 6.2, by four 6.0; 128 experts the same each way. */
+    int own = s->experts > 128 ? 4 : 1, cluster = every && s->tokens > 1 && plan_arch(d) >= 900 ? s->cluster ? s->cluster : own : 1;
     int vectors = s->hidden / 8, threads = every ? 512 / cluster : 256;
     int most = ROSE_MAX(1, every ? vectors / 128 : (vectors + threads - 1) / threads);
     most = (most + cluster - 1) / cluster * cluster;

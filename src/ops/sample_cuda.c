@@ -1,5 +1,7 @@
 #include "ops/sample_cuda.h"
 
+#include "kernels/params/sample.h"
+
 enum {
     TILE = 512,
     THREADS = 256
@@ -39,6 +41,7 @@ enum rose_status sample_cuda_plan(const struct sample_shape *s, const struct dev
     plan_int(out, "THREADS", threads);
     plan_int(out, "MIN_BLOCKS", 1024 / threads);
     out->block = (uint32_t)threads;
+    out->shared_bytes = (uint32_t)SAMPLE_SHARED(s->vocabulary, threads);
     out->bytes = (double)s->rows * ((s->bf16 ? 2.0 : 4.0) * s->vocabulary + 8.0 * 11 * tiles);
     out->ops = 8.0 * (double)s->rows * s->vocabulary;
     /* Reads run at 4.55 of the 4.2 TB/s that plan_stream counts for copies; the row's parameters come first,

@@ -103,7 +103,7 @@ static void check(const char *arch, bool bf16, bool modify, const float *logits,
     struct simt_report report = simt_launch(
         &(struct simt_launch){.kernel = simt_kernel("src/kernels/cuda/sample.cu", "sample", defines),
                               .grid = {plan_grid(&plan, n)},
-                              .block = {plan.block},
+                              .block = {plan.block}, .shared_bytes = plan.shared_bytes,
                               .dependent = plan_arch(&d) >= 900,
                               .seed = seed},
         &p);

@@ -26,7 +26,7 @@
  * ------------------------------------------------------------------------------ */
 
 /* One tile by one warp. */
-DEVICE void sweep(const struct source *s, float *stats, uint32_t tile, uint32_t each, bool one, bool warm,
+DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, bool one, bool warm,
                   float scale)
 {
     float v[16], most = -INF_F32;
@@ -118,7 +118,7 @@ DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *
 {
     bool edits = p->edits && r->edits_count > 0, penalty = has_penalty(p, r), masked = has_mask(p, r);
     const uint32_t *mask = (const uint32_t *)p->mask + (masked ? (int64_t)r->mask_row * p->mask_stride : 0);
-    struct source changed = {x, stats, false, false}, given = {logits, stats, BF16, true}, *raw = &given;
+    struct source changed = {x, stats, false, false}, raw = {logits, stats, BF16, true};
     for (uint32_t from = first; from < last; from += GROUP / TILE) {
         int32_t begin = (int32_t)(from * TILE),
                 end = (int32_t)min_u32(min_u32(last, from + GROUP / TILE) * TILE, VOCAB);
@@ -139,7 +139,7 @@ DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *
         }
         block_sync();
         for (uint32_t tile = from + warp_id(); tile < min_u32(last, from + GROUP / TILE); tile += WARPS)
-            sweep(&changed, stats, tile, 4, false, warm, scale);
+            sweep(changed, stats, tile, 4, false, warm, scale);
     }
 }
 #endif
@@ -149,67 +149,62 @@ DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *
  */
 
 /* The token, or -1; best: the largest logit's key and its first tile. */
-DEVICE_CALL int32_t draw(const struct scratch *m, const struct sample_row *r, const struct source *s)
+DEVICE_CALL int32_t draw(const struct sample_row *r, struct source s)
 {
-    uint64_t best = 0;
-    for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
-        uint64_t c = (uint64_t)key_of(s->stats[SUBS + t]) << 32 | (0xffffffffu - t);
-        best = c > best ? c : best;
-    }
-    best = block_max(m, best);
-    uint32_t top_key = (uint32_t)(best >> 32), n = 0;
+    uint32_t first, n = 0;
+    const uint32_t top_key = top_of(s.stats, &first);
     float top = value_of(top_key);
     if (top_key < LEAST_KEY) return -1;
-    if (!(r->temperature >= 1e-5f) || top == INF_F32) return (int32_t)first_of(m, s, token_of(best), top);
+    if (!(r->temperature >= 1e-5f) || top == INF_F32) return (int32_t)first_of(s, first, top);
     float inverse = div_f32(1.0f, r->temperature), scale = inverse * LOG2_E;
     bool some = r->top_k > 0 && r->top_k < VOCAB, share = r->top_p < 1.0f;
-    if (!some && !share && !(r->min_p > 0.0f)) return (int32_t)draw_all(m, r, s, top, scale);
-    uint64_t all = !some && share ? row_mass(m, s, top, scale, 2) : 0,
+    if (!some && !share && !(r->min_p > 0.0f)) return (int32_t)draw_all(r, s, top, scale);
+    uint64_t all = !some && share ? row_mass(s, top, scale, 2) : 0,
              need = all ? share_of(r->top_p, all) : 0;
     for (uint32_t k = some ? (uint32_t)r->top_k : 256; k <= CANDIDATES / 2; k *= 4) {
         uint32_t least;
         if (some || share) {
-            least = bound_of(m, s->stats, k, top_key);
+            least = bound_of(s.stats, k, top_key);
         } else {
             float bound =
                 top + div_f32(log_f32(r->min_p) - 1e-3f, inverse); /* a little more than needed, cut later */
             least = max_u32(LEAST_KEY, min_u32(key_of(bound), top_key));
         }
-        n = gather(m, s, least);
+        n = gather(s, least);
         if (n > CANDIDATES) break;
         if (all) { /* do they make up the share? */
             uint64_t mass = 0, total;
-            for (uint32_t i = thread_x(); i < n; i += THREADS) mass += mass_of(m->pool[i], top, scale);
-            block_scan(m, mass, &total);
+            for (uint32_t i = thread_x(); i < n; i += THREADS) mass += mass_of(POOL[i], top, scale);
+            block_scan(mass, &total);
             if (total < need && least > LEAST_KEY) continue;
         }
-        sort(m, n);
+        sort(n);
         if (some) n = min_u32(n, (uint32_t)r->top_k);
-        return (int32_t)draw_sorted(m, r, n, all, top, scale);
+        return (int32_t)draw_sorted(r, n, all, top, scale);
     }
-    return (int32_t)draw_flat(m, r, s, top, scale);
+    return (int32_t)draw_flat(r, s, top, scale);
 }
 
 /* The likeliest tokens of the model's own distribution. */
-DEVICE_CALL void write_top(const struct scratch *m, const struct source *s, uint32_t want, float top,
+DEVICE_CALL void write_top(struct source s, uint32_t want, float top,
                            float log_sum, struct sample_output *out)
 {
-    uint32_t n = 0, least = bound_of(m, s->stats, want, key_of(top));
-    n = gather(m, s, least);
+    uint32_t n = 0, least = bound_of(s.stats, want, key_of(top));
+    n = gather(s, least);
     if (n <= CANDIDATES) {
-        sort(m, n);
+        sort(n);
         n = min_u32(n, want);
         if (thread_x() < n) {
-            uint64_t c = m->pool[thread_x()];
+            uint64_t c = POOL[thread_x()];
             out->top_ids[thread_x()] = (int32_t)token_of(c);
             out->top_logprobs[thread_x()] = value_of((uint32_t)(c >> 32)) - top - log_sum;
         }
     } else { /* thousands of equal logits */
         struct range g = {true, 0, 0, 0, 0};
         struct bins whole;
-        histogram(m, s, &g, top, LOG2_E, &whole);
+        histogram(s, &g, top, LOG2_E, &whole);
         for (n = 0; n < want; n++) {
-            uint64_t upto, c = find(m, s, &whole, true, n + 1, top, LOG2_E, &upto);
+            uint64_t upto, c = find(s, &whole, true, n + 1, top, LOG2_E, &upto);
             if (thread_x() == 0) {
                 out->top_ids[n] = (int32_t)token_of(c);
                 out->top_logprobs[n] = value_of((uint32_t)(c >> 32)) - top - log_sum;
@@ -221,27 +216,22 @@ DEVICE_CALL void write_top(const struct scratch *m, const struct source *s, uint
     block_sync();
 }
 
-DEVICE_CALL void finish(const struct sample_params *p, const struct sample_row *r, const struct scratch *m,
-                        const struct source *raw, const struct source *drawn, struct sample_output *out)
+DEVICE_CALL void finish(const struct sample_params *p, const struct sample_row *r, struct source raw, struct source drawn, struct sample_output *out)
 {
     float top = 0.0f, log_sum = 0.0f;
     bool wants = r->top_n >= 0;
     if (wants) {
-        uint64_t best = 0;
-        for (uint32_t t = thread_x(); t < TILES; t += THREADS) {
-            uint64_t k = key_of(raw->stats[SUBS + t]);
-            best = k > best ? k : best;
-        }
-        top = value_of((uint32_t)block_max(m, best));
+        uint32_t first;
+        top = value_of(top_of(raw.stats, &first));
         if (top > -INF_F32 && top < INF_F32)
-            log_sum = log_f32((float)row_mass(m, raw, top, LOG2_E, 1) * (1.0f / 17592186044416.0f));
+            log_sum = log_f32((float)row_mass(raw, top, LOG2_E, 1) * (1.0f / 17592186044416.0f));
     }
     uint32_t want = wants ? min_u32(min_u32((uint32_t)r->top_n, SAMPLE_TOP), VOCAB) : 0;
     if (want && top > -INF_F32)
-        write_top(m, raw, want, top, log_sum, out);
+        write_top(raw, want, top, log_sum, out);
     else if (thread_x() == 0)
         out->top_count = 0;
-    int32_t token = r->given >= 0 ? (r->given < VOCAB ? r->given : -1) : draw(m, r, drawn);
+    int32_t token = r->given >= 0 ? (r->given < VOCAB ? r->given : -1) : draw(r, drawn);
     if (thread_x() != 0) return;
     out->token = token;
     out->logprob = wants && token >= 0 ? at(raw, (uint32_t)token) - top - log_sum : 0.0f;
@@ -257,11 +247,6 @@ DEVICE_CALL void finish(const struct sample_params *p, const struct sample_row *
 
 KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
 {
-    SHARED(uint64_t, pool, CANDIDATES);
-    SHARED(uint16_t, list, SUBS);
-    SHARED(uint64_t, reduce, 2 * WARPS);
-    SHARED(uint64_t, wide, 4);
-    SHARED(uint32_t, word, 8);
     grid_dependency_wait();
     grid_dependency_launch();
     uint32_t blocks = (uint32_t)p.blocks, index = block_x() / blocks, part = block_x() % blocks;
@@ -282,26 +267,24 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
 #endif
     if (one || (draws && !changed))
         for (uint32_t tile = first + warp_id(); tile < last; tile += WARPS)
-            sweep(&raw, stats, tile, BF16 ? 8 : 4, one, warm && !changed, scale);
+            sweep(raw, stats, tile, BF16 ? 8 : 4, one, warm && !changed, scale);
 #if MODIFY
-    if (changed) modify(&p, row, logits, x, stats + STATS, first, last, warm, scale, (uint32_t *)pool);
+    if (changed) modify(&p, row, logits, x, stats + STATS, first, last, warm, scale, (uint32_t *)POOL);
 #endif
     block_sync();
     if (thread_x() == 0) {
         uint32_t *done = (uint32_t *)p.counters + index;
-        word[W_LAST] = atom_add_u32(acq_rel, gpu, done, 1) == blocks - 1;
-        if (word[W_LAST]) st_u32(relaxed, gpu, done, 0);
+        WORD[W_LAST] = atom_add_u32(acq_rel, gpu, done, 1) == blocks - 1;
+        if (WORD[W_LAST]) st_u32(relaxed, gpu, done, 0);
     }
     block_sync();
-    if (!word[W_LAST]) return;
-    struct scratch m = {pool, list, reduce, word, wide};
-    struct source given = {logits, stats, BF16, true},
-                  drawn = given; /* raw stays in registers: nobody takes its address */
+    if (!WORD[W_LAST]) return;
+    struct source drawn = raw;
 #if MODIFY
     if (changed) {
         struct source s = {x, stats + STATS, false, false};
         drawn = s;
     }
 #endif
-    finish(&p, row, &m, &given, &drawn, (struct sample_output *)p.output + index);
+    finish(&p, row, raw, drawn, (struct sample_output *)p.output + index);
 }

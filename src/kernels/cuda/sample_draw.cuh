@@ -10,11 +10,12 @@
 /* One 256-bin histogram of the distances from the top narrows the search to an eighth of a logit: the least key of the bins that
  * make up k maxima. *found: how many reach it; 0: fewer than k are numbers. */
 #define DISTANCES 256
-DEVICE uint32_t bound_bins(const struct scratch *m, const uint32_t *key, uint32_t k, float top, uint32_t *found)
+#define BATCH 8 /* loads of a thread before the first is looked at */
+DEVICE uint32_t bound_bins(const uint32_t *key, uint32_t k, float top, uint32_t *found)
 {
-    uint32_t *bins = (uint32_t *)m->pool, least = 0xffffffffu;
+    uint32_t *bins = (uint32_t *)POOL, least = 0xffffffffu;
     UNROLL_N(1) for (uint32_t i = thread_x(); i < DISTANCES; i += THREADS) bins[i] = 0;
-    if (thread_x() == 0) m->word[W_FOUND] = DISTANCES, m->word[W_COUNT] = 0, m->word[W_LOW] = 0xffffffffu;
+    if (thread_x() == 0) WORD[W_FOUND] = DISTANCES, WORD[W_COUNT] = 0, WORD[W_LOW] = 0xffffffffu;
     block_sync();
     uint32_t bin[KEYS];
     UNROLL for (uint32_t i = 0; i < KEYS; i++)
@@ -30,22 +31,22 @@ DEVICE uint32_t bound_bins(const struct scratch *m, const uint32_t *key, uint32_
         uint32_t upto = warp_scan_u32(sum) - sum;
         UNROLL for (uint32_t i = 0; i < 8; i++)
         {
-            if (upto < k && upto + n[i] >= k) m->word[W_FOUND] = lane_id() * 8 + i, m->word[W_COUNT] = upto + n[i];
+            if (upto < k && upto + n[i] >= k) WORD[W_FOUND] = lane_id() * 8 + i, WORD[W_COUNT] = upto + n[i];
             upto += n[i];
         }
     }
     block_sync();
     UNROLL for (uint32_t i = 0; i < KEYS; i++)
-        if (key[i] >= LEAST_KEY && bin[i] <= m->word[W_FOUND]) least = min_u32(least, key[i]);
+        if (key[i] >= LEAST_KEY && bin[i] <= WORD[W_FOUND]) least = min_u32(least, key[i]);
     least = redux_min_u32(FULL_WARP, least);
-    if (lane_id() == 0) atom_min_u32(relaxed, cta, &m->word[W_LOW], least);
+    if (lane_id() == 0) atom_min_u32(relaxed, cta, &WORD[W_LOW], least);
     block_sync();
-    *found = m->word[W_COUNT];
-    return *found ? m->word[W_LOW] : LEAST_KEY;
+    *found = WORD[W_COUNT];
+    return *found ? WORD[W_LOW] : LEAST_KEY;
 }
 
 /* A key that at least k maxima reach, and not many more. */
-DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint32_t k, uint32_t top)
+DEVICE_CALL uint32_t bound_of(const float *stats, uint32_t k, uint32_t top)
 {
     uint32_t key[KEYS], low, high = top + 1, turn = 0, n;
     block_sync(); /* of `reduce` and the pool the last readers */
@@ -55,15 +56,15 @@ DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint3
         key[i] = s < SUBS ? key_of(stats[s]) : 0;
     }
     if (k >= SUBS) return LEAST_KEY;
-    low = bound_bins(m, key, k, value_of(top), &n);
+    low = bound_bins(key, k, value_of(top), &n);
     while (n > k + k / 2 + 16 && high - low > 1) {
         uint32_t middle = low + (high - low) / 2, reach = 0;
         UNROLL for (uint32_t i = 0; i < KEYS; i++) reach += key[i] >= middle;
         reach = redux_add_u32(FULL_WARP, reach);
-        if (lane_id() == 0) m->reduce[turn * WARPS + warp_id()] = reach;
+        if (lane_id() == 0) REDUCE[turn * WARPS + warp_id()] = reach;
         block_sync();
         reach = 0;
-        for (uint32_t w = 0; w < WARPS; w++) reach += (uint32_t)m->reduce[turn * WARPS + w];
+        UNROLL for (uint32_t w = 0; w < WARPS; w++) reach += (uint32_t)REDUCE[turn * WARPS + w];
         turn ^= 1;
         if (reach < k)
             high = middle;
@@ -75,7 +76,7 @@ DEVICE_CALL uint32_t bound_of(const struct scratch *m, const float *stats, uint3
 }
 
 /* One load of sub-blocks a lane: WARP * each / 64 of them a warp. */
-DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_t n, uint32_t least,
+DEVICE void gather_part(struct source s, uint32_t n, uint32_t least,
                         uint32_t each)
 {
     uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
@@ -84,7 +85,7 @@ DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_
         uint32_t token[4];
         UNROLL for (uint32_t u = 0; u < 4; u++)
         {
-            uint32_t j = i + u * per + lane_id() / vectors, sub = j < n ? m->list[j] : 0;
+            uint32_t j = i + u * per + lane_id() / vectors, sub = j < n ? LIST[j] : 0;
             token[u] =
                 j < n ? sub / 8 * TILE + vector / 4 * WARP * each + sub % 8 * 4 * each + vector % 4 * each
                       : VOCAB;
@@ -97,68 +98,76 @@ DEVICE void gather_part(const struct scratch *m, const struct source *s, uint32_
         uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), to = 0;
         const uint32_t all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
         if (all == 0) continue;
-        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], all);
+        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &WORD[W_COUNT], all);
         to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
         UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
         {
-            if (!(hits >> (u * each + e) & 1)) continue;
-            if (to < CANDIDATES) m->pool[to] = (uint64_t)key_of(v[u][e]) << 32 | (0xffffffffu - (token[u] + e));
-            to++;
+            const bool hit = (hits >> (u * each + e) & 1) != 0;
+            if (hit && to < CANDIDATES) POOL[to] = (uint64_t)key_of(v[u][e]) << 32 | (0xffffffffu - (token[u] + e));
+            to += hit;
         }
     }
 }
 /* All logits whose key is at least `least`, into the pool in any order. Returns how many; beyond CANDIDATES
  * they are only counted. */
-DEVICE_CALL uint32_t gather(const struct scratch *m, const struct source *s, uint32_t least)
+DEVICE_CALL uint32_t gather(struct source s, uint32_t least)
 {
     block_sync();
-    if (thread_x() < 2) m->word[thread_x() ? W_LIST : W_COUNT] = 0;
+    if (thread_x() < 2) WORD[thread_x() ? W_LIST : W_COUNT] = 0;
     block_sync();
-    for (uint32_t from = warp_id() * WARP; from < SUBS; from += THREADS) {
-        const uint32_t i = from + lane_id();
-        const bool take = i < SUBS && key_of(s->stats[i]) >= least;
-        const uint32_t all = warp_ballot(FULL_WARP, take);
+    UNROLL_N(1) for (uint32_t from = thread_x(); from - lane_id() < SUBS; from += THREADS * BATCH)
+    {
+        float v[BATCH];
+        uint32_t all = 0, take = 0;
+        UNROLL for (uint32_t i = 0; i < BATCH; i++) v[i] = from + i * THREADS < SUBS ? s.stats[from + i * THREADS] : -INF_F32;
+        UNROLL for (uint32_t i = 0; i < BATCH; i++) take |= (uint32_t)(from + i * THREADS < SUBS && key_of(v[i]) >= least) << i;
+        const uint32_t mine = popcount_u32(take), upto = warp_scan_u32(mine);
         uint32_t n = 0;
+        all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
         if (all == 0) continue;
-        if (lane_id() == 0) n = atom_add_u32(relaxed, cta, &m->word[W_LIST], popcount_u32(all));
-        n = shuffle_u32(FULL_WARP, n, 0, WARP) + popcount_u32(all & ((1u << lane_id()) - 1));
-        if (take) m->list[n] = (uint16_t)i;
+        if (lane_id() == 0) n = atom_add_u32(relaxed, cta, &WORD[W_LIST], all);
+        n = shuffle_u32(FULL_WARP, n, 0, WARP) + upto - mine;
+        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        {
+            if (take >> i & 1) LIST[n] = (uint16_t)(from + i * THREADS);
+            n += take >> i & 1;
+        }
     }
     block_sync();
     if (NARROW(s))
-        gather_part(m, s, m->word[W_LIST], least, 8);
+        gather_part(s, WORD[W_LIST], least, 8);
     else
-        gather_part(m, s, m->word[W_LIST], least, 4);
+        gather_part(s, WORD[W_LIST], least, 4);
     block_sync();
-    return m->word[W_COUNT];
+    return WORD[W_COUNT];
 }
 /* Falling. Few: a candidate's place is the number of those above it. Many: a bitonic network over the next power of two; pairs at
  * most 32 apart lie in 64 candidates that one warp has in every such step, so that only it need wait. */
-DEVICE_CALL void sort(const struct scratch *m, uint32_t n)
+DEVICE_CALL void sort(uint32_t n)
 {
     const uint32_t few = THREADS < 256 ? THREADS : 256;
     if (n <= few) {
-        const uint64_t mine = thread_x() < n ? m->pool[thread_x()] : 0;
+        const uint64_t mine = thread_x() < n ? POOL[thread_x()] : 0;
         uint32_t place = 0;
-        if (thread_x() < (n + WARP - 1) / WARP * WARP) UNROLL_N(4) for (uint32_t i = 0; i < n; i++) place += m->pool[i] > mine;
+        if (thread_x() < (n + WARP - 1) / WARP * WARP) UNROLL_N(4) for (uint32_t i = 0; i < n; i++) place += POOL[i] > mine;
         block_sync();
-        if (thread_x() < n) m->pool[place] = mine;
+        if (thread_x() < n) POOL[place] = mine;
         block_sync();
         return;
     }
     uint32_t size = 2;
     while (size < n) size *= 2;
-    UNROLL_N(1) for (uint32_t i = n + thread_x(); i < size; i += THREADS) m->pool[i] = 0;
+    UNROLL_N(1) for (uint32_t i = n + thread_x(); i < size; i += THREADS) POOL[i] = 0;
     block_sync();
     UNROLL_N(1) for (uint32_t k = 2; k <= size; k *= 2) UNROLL_N(1) for (uint32_t j = k / 2; j; j /= 2)
     {
         UNROLL_N(1) for (uint32_t i = thread_x(); i < size / 2; i += THREADS)
         {
             uint32_t lo = 2 * i - (i & (j - 1)), hi = lo + j;
-            uint64_t a = m->pool[lo], b = m->pool[hi];
+            uint64_t a = POOL[lo], b = POOL[hi];
             if ((lo & k) == 0 ? a < b : a > b) {
-                m->pool[lo] = b;
-                m->pool[hi] = a;
+                POOL[lo] = b;
+                POOL[hi] = a;
             }
         }
         const uint32_t next = j > 1 ? j / 2 : k; /* the distance of the next step */
@@ -212,52 +221,52 @@ DEVICE uint64_t share_of(float top_p, uint64_t total)
 }
 
 /* From n sorted candidates. `all`: mass of the whole row, or 0: that of the candidates. */
-DEVICE_CALL uint32_t draw_sorted(const struct scratch *m, const struct sample_row *r, uint32_t n,
+DEVICE_CALL uint32_t draw_sorted(const struct sample_row *r, uint32_t n,
                                  uint64_t all, float top, float scale)
 {
     uint32_t each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
              to = min_u32(from + each, n);
     uint64_t sum = 0, total, before, cum;
-    if (thread_x() == 0) m->word[W_FOUND] = n;
-    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
-    before = block_scan(m, sum, &total);
+    if (thread_x() == 0) WORD[W_FOUND] = n;
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(POOL[i], top, scale);
+    before = block_scan(sum, &total);
     uint64_t need = r->top_p < 1.0f ? share_of(r->top_p, all ? all : total) : total;
     cum = before;
     UNROLL_N(1) for (uint32_t i = from; i < to; i++)
     {
-        float w = weight_of(value_of((uint32_t)(m->pool[i] >> 32)), top, scale);
+        float w = weight_of(value_of((uint32_t)(POOL[i] >> 32)), top, scale);
         cum += fixed_of(w);
-        if (r->min_p > 0.0f && w < r->min_p && w != 1.0f) atom_min_u32(relaxed, cta, &m->word[W_FOUND], i);
-        if (cum >= need) atom_min_u32(relaxed, cta, &m->word[W_FOUND], i + 1);
+        if (r->min_p > 0.0f && w < r->min_p && w != 1.0f) atom_min_u32(relaxed, cta, &WORD[W_FOUND], i);
+        if (cum >= need) atom_min_u32(relaxed, cta, &WORD[W_FOUND], i + 1);
     }
     block_sync();
-    uint32_t kept = max_u32(m->word[W_FOUND], 1);
+    uint32_t kept = max_u32(WORD[W_FOUND], 1);
     cum = before;
     UNROLL_N(1) for (uint32_t i = from; i < to; i++)
     {
-        cum += mass_of(m->pool[i], top, scale);
-        if (i == kept - 1) m->wide[0] = cum;
+        cum += mass_of(POOL[i], top, scale);
+        if (i == kept - 1) WIDE[0] = cum;
     }
     block_sync();
-    uint64_t left = place_of(r, m->wide[0]);
+    uint64_t left = place_of(r, WIDE[0]);
     cum = before;
     UNROLL_N(1) for (uint32_t i = from; i < to; i++)
     {
-        uint64_t w = mass_of(m->pool[i], top, scale);
-        if (left >= cum && left < cum + w) m->word[W_TOKEN] = token_of(m->pool[i]);
+        uint64_t w = mass_of(POOL[i], top, scale);
+        if (left >= cum && left < cum + w) WORD[W_TOKEN] = token_of(POOL[i]);
         cum += w;
     }
     block_sync();
-    return m->word[W_TOKEN];
+    return WORD[W_TOKEN];
 }
 
 /* From all tokens, by the tiles' sums, then inside one tile; in the order of ids. */
 /* `left` of the tile's `mass`: the tile's own sum is rounded otherwise than its parts', so what is left is
  * scaled. */
-DEVICE void draw_tile(const struct scratch *m, const struct source *s, uint32_t tile, uint64_t left,
+DEVICE void draw_tile(struct source s, uint32_t tile, uint64_t left,
                       uint64_t mass, float scale, uint32_t each)
 {
-    float v[16], top = s->stats[SUBS + tile];
+    float v[16], top = s.stats[SUBS + tile];
     uint64_t upto[16 / 4], base = 0;
     UNROLL for (uint32_t l = 0; l < 16 / each; l++)
     {
@@ -278,67 +287,70 @@ DEVICE void draw_tile(const struct scratch *m, const struct source *s, uint32_t 
             uint64_t w = fixed_of(weight_of(v[l * each + i], top, scale));
             cum -= w;
             if (place >= cum && place < cum + w)
-                m->word[W_TOKEN] = tile * TILE + (l * WARP + lane_id()) * each + i;
+                WORD[W_TOKEN] = tile * TILE + (l * WARP + lane_id()) * each + i;
         }
     }
 }
-DEVICE uint64_t tile_mass(const struct source *s, uint32_t tile, float top, float scale, uint32_t which)
+DEVICE uint64_t tile_mass(struct source s, uint32_t tile, float top, float scale, uint32_t which)
 {
-    float t = s->stats[SUBS + tile];
-    return t > -INF_F32 ? fixed_of(s->stats[SUBS + which * TILES + tile] * weight_of(t, top, scale)) : 0;
+    float t = s.stats[SUBS + tile];
+    return t > -INF_F32 ? fixed_of(s.stats[SUBS + which * TILES + tile] * weight_of(t, top, scale)) : 0;
 }
-DEVICE_CALL uint64_t row_mass(const struct scratch *m, const struct source *s, float top, float scale,
+DEVICE_CALL uint64_t row_mass(struct source s, float top, float scale,
                               uint32_t which)
 {
     uint64_t sum = 0, total;
     for (uint32_t t = thread_x(); t < TILES; t += THREADS) sum += tile_mass(s, t, top, scale, which);
-    block_scan(m, sum, &total);
+    block_scan(sum, &total);
     return total;
 }
-DEVICE_CALL uint32_t draw_all(const struct scratch *m, const struct sample_row *r, const struct source *s,
+DEVICE_CALL uint32_t draw_all(const struct sample_row *r, struct source s,
                               float top, float scale)
 {
     uint32_t each = ceil_div_u32(TILES, THREADS), from = min_u32(thread_x() * each, TILES),
              to = min_u32(from + each, TILES);
     uint64_t sum = 0, total, cum;
     UNROLL_N(1) for (uint32_t t = from; t < to; t++) sum += tile_mass(s, t, top, scale, 2);
-    cum = block_scan(m, sum, &total);
+    cum = block_scan(sum, &total);
     uint64_t left = place_of(r, total);
     UNROLL_N(1) for (uint32_t t = from; t < to; t++)
     {
         uint64_t w = tile_mass(s, t, top, scale, 2);
         if (left >= cum && left < cum + w) {
-            m->word[W_FOUND] = t;
-            m->wide[0] = left - cum;
-            m->wide[1] = w;
+            WORD[W_FOUND] = t;
+            WIDE[0] = left - cum;
+            WIDE[1] = w;
         }
         cum += w;
     }
     block_sync();
     if (warp_id() == 0) {
         if (NARROW(s))
-            draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 8);
+            draw_tile(s, WORD[W_FOUND], WIDE[0], WIDE[1], scale, 8);
         else
-            draw_tile(m, s, m->word[W_FOUND], m->wide[0], m->wide[1], scale, 4);
+            draw_tile(s, WORD[W_FOUND], WIDE[0], WIDE[1], scale, 4);
     }
     block_sync();
-    return m->word[W_TOKEN];
+    return WORD[W_TOKEN];
 }
 /* The lowest id of the largest logit. */
-DEVICE_CALL uint32_t first_of(const struct scratch *m, const struct source *s, uint32_t tile, float top)
+DEVICE_CALL uint32_t first_of(struct source s, uint32_t tile, float top)
 {
     if (warp_id() == 0) {
-        uint32_t least = 0xffffffffu, each = NARROW(s) ? 8 : 4;
-        for (uint32_t l = 0; l < 16 / each; l++) {
-            uint32_t token = tile * TILE + l * WARP * each + lane_id() * each;
-            for (uint32_t i = 0; i < each; i++)
-                if (token + i < VOCAB && at(s, token + i) == top) least = min_u32(least, token + i);
+        uint32_t least = 0xffffffffu;
+        float v[16];
+        UNROLL for (uint32_t i = 0; i < 16; i++)
+        {
+            const uint32_t token = tile * TILE + i * WARP + lane_id();
+            v[i] = token < VOCAB ? at(s, token) : -INF_F32;
         }
+        UNROLL for (uint32_t i = 0; i < 16; i++)
+            if (v[i] == top) least = min_u32(least, tile * TILE + i * WARP + lane_id());
         least = redux_min_u32(FULL_WARP, least);
-        if (lane_id() == 0) m->word[W_TOKEN] = least;
+        if (lane_id() == 0) WORD[W_TOKEN] = least;
     }
     block_sync();
-    return m->word[W_TOKEN];
+    return WORD[W_TOKEN];
 }
 
 /* ---- rows where more than CANDIDATES survive
@@ -357,8 +369,7 @@ DEVICE uint32_t bin_of(const struct range *g, float v, uint32_t key, float top, 
 }
 
 /* Logits t, t + THREADS, ... of a pass, all loaded before the first is looked at. */
-#define BATCH 8
-DEVICE void load_batch(const struct source *s, uint32_t t, float *v)
+DEVICE void load_batch(struct source s, uint32_t t, float *v)
 {
     UNROLL for (uint32_t i = 0; i < BATCH; i++) v[i] =
         t + i * THREADS < VOCAB ? at(s, t + i * THREADS) : -INF_F32;
@@ -377,10 +388,10 @@ struct bins {
 
 /* Histogram of the range, in the pool and then in `own`. Masses are summed as two words with the carry
  * between them: 64-bit atomics on shared memory would be loops. */
-DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, const struct range *g, float top,
+DEVICE_CALL void histogram(struct source s, const struct range *g, float top,
                            float scale, struct bins *own)
 {
-    uint32_t *low = (uint32_t *)m->pool, *high = low + BINS, *count = high + BINS, from = thread_x() * SHARE;
+    uint32_t *low = (uint32_t *)POOL, *high = low + BINS, *count = high + BINS, from = thread_x() * SHARE;
     block_sync();
     UNROLL_N(1) for (uint32_t i = thread_x(); i < 3 * BINS; i += THREADS) low[i] = 0;
     block_sync();
@@ -407,37 +418,37 @@ DEVICE_CALL void histogram(const struct scratch *m, const struct source *s, cons
 }
 /* The bin in which the count or mass reaches `want`; what lies before is added to *count and *mass. Returns
  * the bin's count. */
-DEVICE_CALL uint32_t cross(const struct scratch *m, const struct bins *own, bool by_count, uint64_t want,
+DEVICE_CALL uint32_t cross(const struct bins *own, bool by_count, uint64_t want,
                            uint64_t *count, uint64_t *mass, uint32_t *bin)
 {
     uint64_t c = 0, w = 0, total;
     UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) c += own->count[i], w += own->mass[i];
-    c = *count + block_scan(m, c, &total);
-    w = *mass + block_scan(m, w, &total);
+    c = *count + block_scan(c, &total);
+    w = *mass + block_scan(w, &total);
     UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++)
     {
         uint64_t c2 = c + own->count[i], w2 = w + own->mass[i];
         if ((by_count ? c : w) < want && (by_count ? c2 : w2) >= want) {
-            m->word[W_FOUND] = thread_x() * SHARE + i;
-            m->word[W_SPARE] = own->count[i];
-            m->wide[0] = c;
-            m->wide[1] = w;
+            WORD[W_FOUND] = thread_x() * SHARE + i;
+            WORD[W_SPARE] = own->count[i];
+            WIDE[0] = c;
+            WIDE[1] = w;
         }
         c = c2, w = w2;
     }
     block_sync();
-    *bin = m->word[W_FOUND];
-    *count = m->wide[0];
-    *mass = m->wide[1];
-    return m->word[W_SPARE];
+    *bin = WORD[W_FOUND];
+    *count = WIDE[0];
+    *mass = WIDE[1];
+    return WORD[W_SPARE];
 }
 /* Elements of a bin into the pool, a place for all that a warp finds at once; the lowest and highest key. */
-DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const struct range *g, float top,
+DEVICE_CALL void collect(struct source s, const struct range *g, float top,
                          float scale)
 {
     uint32_t low = 0xffffffffu, high = 0;
     block_sync();
-    if (thread_x() == 0) m->word[W_COUNT] = 0, m->word[W_LOW] = low, m->word[W_HIGH] = high;
+    if (thread_x() == 0) WORD[W_COUNT] = 0, WORD[W_LOW] = low, WORD[W_HIGH] = high;
     block_sync();
     for (uint32_t from = 0; from < VOCAB; from += THREADS * BATCH) {
         const uint32_t t = from + thread_x();
@@ -454,88 +465,88 @@ DEVICE_CALL void collect(const struct scratch *m, const struct source *s, const 
         const uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
         uint32_t to = 0;
         if (all == 0) continue;
-        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &m->word[W_COUNT], all);
+        if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &WORD[W_COUNT], all);
         to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
         UNROLL for (uint32_t i = 0; i < BATCH; i++)
         {
             if (!(hits >> i & 1)) continue;
-            if (to < CANDIDATES) m->pool[to] = (uint64_t)key_of(v[i]) << 32 | (0xffffffffu - (t + i * THREADS));
+            if (to < CANDIDATES) POOL[to] = (uint64_t)key_of(v[i]) << 32 | (0xffffffffu - (t + i * THREADS));
             to++;
         }
     }
     low = redux_min_u32(FULL_WARP, low), high = redux_max_u32(FULL_WARP, high);
     if (lane_id() == 0) {
-        atom_min_u32(relaxed, cta, &m->word[W_LOW], low);
-        red_max_u32(relaxed, cta, &m->word[W_HIGH], high);
+        atom_min_u32(relaxed, cta, &WORD[W_LOW], low);
+        red_max_u32(relaxed, cta, &WORD[W_HIGH], high);
     }
     block_sync();
 }
 /* Of equal logits the one with `before` lower ids. */
-DEVICE void find_equal(const struct scratch *m, const struct source *s, uint32_t key, uint64_t before)
+DEVICE void find_equal(struct source s, uint32_t key, uint64_t before)
 {
     uint32_t each = ceil_div_u32(VOCAB, THREADS), from = min_u32(thread_x() * each, VOCAB),
              to = min_u32(from + each, VOCAB);
     uint64_t n = 0, total;
     UNROLL_N(1) for (uint32_t t = from; t < to; t++) n += key_of(at(s, t)) == key;
-    n = block_scan(m, n, &total);
+    n = block_scan(n, &total);
     for (uint32_t t = from; t < to; t++)
-        if (key_of(at(s, t)) == key && n++ == before) m->word[W_TOKEN] = t;
+        if (key_of(at(s, t)) == key && n++ == before) WORD[W_TOKEN] = t;
     block_sync();
 }
 /* In the order of the sort: the element with which the count, or the mass, reaches `want` (at least 1, at
  * most all). The mass up to it goes to *upto. Returns it as a candidate. `whole`: the row's histogram by
  * distance. */
-DEVICE_CALL uint64_t find(const struct scratch *m, const struct source *s, const struct bins *whole,
+DEVICE_CALL uint64_t find(struct source s, const struct bins *whole,
                           bool by_count, uint64_t want, float top, float scale, uint64_t *upto)
 {
     struct range g = {true, 0, 0, 0, 0};
     struct bins part;
     uint64_t count = 0, mass = 0;
     for (;;) {
-        if (!g.distance) histogram(m, s, &g, top, scale, &part);
-        uint32_t n = cross(m, g.distance ? whole : &part, by_count, want, &count, &mass, &g.bin);
+        if (!g.distance) histogram(s, &g, top, scale, &part);
+        uint32_t n = cross(g.distance ? whole : &part, by_count, want, &count, &mass, &g.bin);
         if (!g.distance) {
             g.high -= g.bin << g.shift;
             g.low = max_u32(g.low, g.high - ((1u << g.shift) - 1));
         }
-        collect(m, s, &g, top, scale);
-        g.low = m->word[W_LOW];
-        g.high = m->word[W_HIGH];
+        collect(s, &g, top, scale);
+        g.low = WORD[W_LOW];
+        g.high = WORD[W_HIGH];
         g.distance = false;
         if (g.low == g.high) {
             uint64_t w = fixed_of(weight_of(value_of(g.low), top, scale));
             uint64_t before = by_count ? want - count - 1 : w ? (want - mass - 1) / w : 0;
-            find_equal(m, s, g.low, before);
+            find_equal(s, g.low, before);
             *upto = mass + (before + 1) * w;
-            return (uint64_t)g.low << 32 | (0xffffffffu - m->word[W_TOKEN]);
+            return (uint64_t)g.low << 32 | (0xffffffffu - WORD[W_TOKEN]);
         }
         if (n <= CANDIDATES) {
-            sort(m, n);
+            sort(n);
             break;
         }
         g.shift = 0;
         while ((g.high - g.low) >> g.shift >= BINS) g.shift++;
     }
-    uint32_t n = m->word[W_COUNT], each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
+    uint32_t n = WORD[W_COUNT], each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
              to = min_u32(from + each, n);
     uint64_t sum = 0, total;
-    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(m->pool[i], top, scale);
-    mass += block_scan(m, sum, &total);
+    UNROLL_N(1) for (uint32_t i = from; i < to; i++) sum += mass_of(POOL[i], top, scale);
+    mass += block_scan(sum, &total);
     UNROLL_N(1) for (uint32_t i = from; i < to; i++)
     {
-        uint64_t w = mass_of(m->pool[i], top, scale);
+        uint64_t w = mass_of(POOL[i], top, scale);
         if (by_count ? count + i + 1 == want : mass < want && mass + w >= want) {
-            m->wide[0] = mass + w;
-            m->wide[1] = m->pool[i];
+            WIDE[0] = mass + w;
+            WIDE[1] = POOL[i];
         }
         mass += w;
     }
     block_sync();
-    *upto = m->wide[0];
-    return m->wide[1];
+    *upto = WIDE[0];
+    return WIDE[1];
 }
 /* Mass of the tokens that min_p keeps. */
-DEVICE_CALL uint64_t likely_mass(const struct scratch *m, const struct source *s, float min_p, float top,
+DEVICE_CALL uint64_t likely_mass(struct source s, float min_p, float top,
                                  float scale)
 {
     uint64_t likely = 0, total;
@@ -548,21 +559,21 @@ DEVICE_CALL uint64_t likely_mass(const struct scratch *m, const struct source *s
             if (w >= min_p || w == 1.0f) likely += fixed_of(w);
         }
     }
-    block_scan(m, likely, &total);
+    block_scan(likely, &total);
     return total;
 }
 /* The draw by prefixes: each filter shortens the mass from which the number is drawn. */
-DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row *r, const struct source *s,
+DEVICE_CALL uint32_t draw_flat(const struct sample_row *r, struct source s,
                                float top, float scale)
 {
     struct range g = {true, 0, 0, 0, 0};
     struct bins whole;
     uint64_t count = 0, mass = 0, total, some, found = 0;
-    histogram(m, s, &g, top, scale, &whole);
+    histogram(s, &g, top, scale, &whole);
     UNROLL_N(1) for (uint32_t i = 0; i < SHARE; i++) count += whole.count[i], mass += whole.mass[i];
-    block_scan(m, count, &some);
-    block_scan(m, mass, &total);
-    uint64_t reach = r->min_p > 0.0f ? likely_mass(m, s, r->min_p, top, scale) : total;
+    block_scan(count, &some);
+    block_scan(mass, &total);
+    uint64_t reach = r->min_p > 0.0f ? likely_mass(s, r->min_p, top, scale) : total;
     if (r->top_k > 0 && (uint64_t)(uint32_t)r->top_k < some) some = (uint32_t)r->top_k;
     for (uint32_t step = 0; step < 3; step++) {
         bool by_count = step == 0;
@@ -570,7 +581,7 @@ DEVICE_CALL uint32_t draw_flat(const struct scratch *m, const struct sample_row 
         if (step == 0 && !(r->top_k > 0 && r->top_k < VOCAB)) continue;
         if (step == 1 && !(r->top_p < 1.0f)) continue;
         if (step == 2) want = place_of(r, reach < total ? reach : total) + 1;
-        found = find(m, s, &whole, by_count, want, top, scale, &upto);
+        found = find(s, &whole, by_count, want, top, scale, &upto);
         total = upto;
     }
     return token_of(found);

@@ -23,14 +23,13 @@ struct source {
     bool narrow;        /* x is bf16 */
     bool foreign;       /* nobody in this grid writes x */
 };
-#define NARROW(s) (BF16 && (!MODIFY || (s)->narrow))
-struct scratch {      /* shared memory of the block */
-    uint64_t *pool;   /* [CANDIDATES]: candidates (key, ~token), histograms or counts */
-    uint16_t *list;   /* [SUBS] */
-    uint64_t *reduce; /* [2 * WARPS] */
-    uint32_t *word;   /* [8] */
-    uint64_t *wide;   /* [4] */
-};
+#define NARROW(s) (BF16 && (!MODIFY || (s).narrow))
+/* Shared memory of the block: at constant places, so that functions that are called know it for shared memory. */
+#define POOL ((uint64_t *)dynamic_shared())           /* [CANDIDATES]: candidates (key, ~token), histograms or counts */
+#define REDUCE (POOL + CANDIDATES)                    /* [2 * WARPS] */
+#define WIDE (REDUCE + 2 * WARPS)                     /* [4] */
+#define WORD ((uint32_t *)(WIDE + 4))                 /* [8] */
+#define LIST ((uint16_t *)(WORD + 8))                 /* [SUBS]; SAMPLE_SHARED in params/sample.h counts them all */
 enum { W_COUNT, W_LIST, W_FOUND, W_LAST, W_LOW, W_HIGH, W_SPARE, W_TOKEN };
 
 /* Rises with x, equal for both zeros; 0 for NaN. */
@@ -52,18 +51,18 @@ DEVICE float weight_of(float x, float top, float scale)
 {
     return exp2_approx((x - top) * scale);
 }
-DEVICE float at(const struct source *s, uint32_t token)
+DEVICE float at(struct source s, uint32_t token)
 {
-    return NARROW(s) ? bf16_to_f32(((const bf16 *)s->x)[token]) : ((const float *)s->x)[token];
+    return NARROW(s) ? bf16_to_f32(((const bf16 *)s.x)[token]) : ((const float *)s.x)[token];
 }
 /* `each` (4 f32 or 8 bf16) logits from a token on; minus infinity beyond the vocabulary and for NaN. */
-DEVICE void load(const struct source *s, uint32_t token, uint32_t each, float *v)
+DEVICE void load(struct source s, uint32_t token, uint32_t each, float *v)
 {
     UNROLL for (uint32_t i = 0; i < each; i++) v[i] = -INF_F32;
     if (token + each <= VOCAB) {
-        const char *from = (const char *)s->x + (uint64_t)token * (16 / each);
+        const char *from = (const char *)s.x + (uint64_t)token * (16 / each);
         u32x4 q;
-        if (s->foreign)
+        if (s.foreign)
             q = ld16_nc(from);
         else
             q = ld16(from);
@@ -102,30 +101,46 @@ DEVICE uint64_t warp_scan_u64(uint64_t v)
     return v;
 }
 /* Sum over the threads before the caller; *total over all. */
-DEVICE_CALL uint64_t block_scan(const struct scratch *m, uint64_t v, uint64_t *total)
+DEVICE_CALL uint64_t block_scan(uint64_t v, uint64_t *total)
 {
     uint64_t upto = warp_scan_u64(v), before = 0, all = 0;
     block_sync();
-    if (lane_id() == WARP - 1) m->reduce[warp_id()] = upto;
+    if (lane_id() == WARP - 1) REDUCE[warp_id()] = upto;
     block_sync();
-    for (uint32_t w = 0; w < WARPS; w++) {
-        if (w < warp_id()) before += m->reduce[w];
-        all += m->reduce[w];
+    UNROLL for (uint32_t w = 0; w < WARPS; w++)
+    {
+        const uint64_t sum = REDUCE[w];
+        before += w < warp_id() ? sum : 0;
+        all += sum;
     }
     *total = all;
     return before + upto - v;
 }
-DEVICE_CALL uint64_t block_max(const struct scratch *m, uint64_t v)
+/* The key of the row's largest logit, and the first tile that has it. */
+DEVICE_CALL uint32_t top_of(const float *stats, uint32_t *tile)
 {
-    for (uint32_t d = WARP / 2; d; d /= 2) {
-        uint64_t o = shuffle_xor_u64(FULL_WARP, v, d, WARP);
-        v = o > v ? o : v;
+    uint32_t most = 0, first = 0xffffffffu;
+    UNROLL_N(4) for (uint32_t t = thread_x(); t < TILES; t += THREADS)
+    {
+        const uint32_t k = key_of(stats[SUBS + t]);
+        first = k > most ? t : first;
+        most = max_u32(most, k);
     }
-    block_sync();
-    if (lane_id() == 0) m->reduce[warp_id()] = v;
-    block_sync();
-    for (uint32_t w = 0; w < WARPS; w++) v = m->reduce[w] > v ? m->reduce[w] : v;
-    return v;
+    uint32_t *const part = (uint32_t *)REDUCE;
+    UNROLL for (uint32_t turn = 0; turn < 2; turn++) /* the warp, then the warps: each by itself */
+    {
+        const uint32_t best = redux_max_u32(FULL_WARP, most);
+        first = redux_min_u32(FULL_WARP, most == best ? first : 0xffffffffu);
+        most = best;
+        if (turn == 1) break;
+        block_sync();
+        if (lane_id() == 0) part[warp_id()] = most, part[WARPS + warp_id()] = first;
+        block_sync();
+        most = lane_id() < WARPS ? part[lane_id()] : 0;
+        first = lane_id() < WARPS ? part[WARPS + lane_id()] : 0xffffffffu;
+    }
+    *tile = first;
+    return most;
 }
 
 #endif

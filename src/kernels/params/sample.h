@@ -6,6 +6,8 @@
 #include "kernels/params/types.h"
 
 enum { SAMPLE_TOP = 20 /* most alternatives a row may ask for */ };
+/* Dynamic shared memory of a block: 4096 candidates, sums, and a list of maxima of 64 logits each. */
+#define SAMPLE_SHARED(vocabulary, threads) (4096 * 8 + 2 * ((threads) / 32) * 8 + 4 * 8 + 8 * 4 + ((vocabulary) + 511) / 512 * 8 * 2)
 
 /* One row. All zero but repetition = 1, top_p = 1, given = slot = mask_row = feed = top_n = -1 is plain
  * greedy (SAMPLE_ROW_GREEDY). Order of work, as in vLLM and Hugging Face: edits, repetition, presence and
