@@ -5,7 +5,9 @@
 
 #include "../model/golden.h"
 #include "jit/jit.h"
+#include "ops/moe_coded_cuda.h"
 #include "ops/moe_cuda.h"
+#include "ops/moe_mlp_cuda.h"
 #include "rose.h"
 #include "op_cases.h"
 
@@ -93,6 +95,27 @@ static void add(struct others *o, const struct plan *plan, int arch)
     covered[file][arch] = true;
 }
 
+/* Experts as their file has them: no config in bench/models is of those. Shapes and formats of tests/simt/test_moe_coded_cuda, which has all of them. */
+static void add_experts(struct others *o, const struct device_info *device, int arch)
+{
+    struct moe_cuda_shape route = {.tokens = 1, .experts = 128, .top_k = 8, .hidden = 2048, .normalize = true};
+    struct moe_mlp_shape s = {.tokens = 1, .max_tokens = 1, .experts = 128, .top_k = 8, .hidden = 2048, .ffn = 768, .activation = OP_ACT_SILU, .up_format = 1 + MOE_FP8, .down_format = 1 + MOE_FP8};
+    struct rose_error err = {0};
+    struct plan plan;
+    CHECK_OK(moe_panel_plan(&(struct moe_panel_shape){.format = BLOCKS_Q4_0, .n = 768, .k = 2048, .experts = 32}, device, &plan, &err), err);
+    add(o, &plan, arch);
+    CHECK_OK(moe_coded_plan(&s, false, device, &plan, &err), err);
+    add(o, &plan, arch);
+    if (arch < 2) return; /* the others are Hopper's and later */
+    s.route = &route;
+    CHECK_OK(moe_mlp_cuda_plan(&s, false, device, &plan, &err), err);
+    add(o, &plan, arch);
+    if (arch > 2) return;
+    s.route = NULL, s.tokens = s.max_tokens = 256, s.tile = 64;
+    CHECK_OK(moe_fp8_plan(&s, false, device, &plan, &err), err);
+    add(o, &plan, arch);
+}
+
 static void add_planned(struct others *o, int arch)
 {
     struct device *device;
@@ -111,6 +134,7 @@ static void add_planned(struct others *o, int arch)
         CHECK_OK(moe_cuda_plan_dispatch(&shape, &device->info, &d, &err), err);
         for (int k = 0; k < d.launches; k++) add(o, &d.launch[k], arch);
     }
+    add_experts(o, &device->info, arch);
     plan = (struct plan){.kernel = "clone"};
     plan_int(&plan, "THREADS", 256), plan_int(&plan, "PER", 4), plan_int(&plan, "ADD", 1);
     add(o, &plan, arch);
