@@ -49,11 +49,11 @@ void ops_metrics(struct server *s, struct httpd_request *r)
     strbuf_free(&b);
 }
 
-/* What it can do, as --task calls it. */
+/* What it can do, as --task and /pooling call it. */
 static void add_tasks(unsigned can, struct strbuf *b)
 {
-    static const struct { unsigned bits; const char *name; } tasks[] = {{ROSE_CAN_GENERATE, "generate"}, {ROSE_CAN_EMBED, "embed"},
-                                                                        {ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS, "classify"}, {ROSE_CAN_SCORE, "score"}};
+    static const struct { unsigned bits; const char *name; } tasks[] = {{ROSE_CAN_GENERATE, "generate"}, {ROSE_CAN_EMBED, "embed"}, {ROSE_CAN_CLASSIFY, "classify"},
+                                                                        {ROSE_CAN_CLASSIFY_TOKENS, "token_classify"}, {ROSE_CAN_SCORE, "score"}};
     const char *comma = "";
     for (size_t i = 0; i < ROSE_COUNT(tasks); i++) {
         if (!(can & tasks[i].bits)) continue;

@@ -37,14 +37,32 @@ static bool cannot(const struct pooled_call *c, const char *what, struct api_err
     return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model", "model \"%s\" does not %s%s", m->name, what, hint);
 }
 
+/* One answer for a whole text. A classifier of tokens has none: TEI and vLLM have a form for its rows in /pooling alone. */
+static bool can_classify(const struct pooled_call *c, struct api_error *e)
+{
+    const struct model *m = c->model;
+    if (m->info.tasks & ROSE_CAN_CLASSIFY) return true;
+    if (!(m->info.tasks & ROSE_CAN_CLASSIFY_TOKENS)) return cannot(c, "classify", e);
+    return api_error_set(e, 400, "invalid_request_error", "unsupported_model", "model",
+                         "model \"%s\" classifies each token and not a text as a whole: /pooling with \"task\": \"token_classify\" and KServe's /v2/models/%s/infer give a row a token", m->name, m->name);
+}
+
 /* The model that is named; else the first that does what the route is for. */
 static struct model *find_model(struct models *models, const struct pooled_request *r)
 {
     unsigned classes = ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS, can = ROSE_CAN_EMBED;
     struct model *m;
     switch (r->route) {
-    case POOLED_CLASSIFY: case POOLED_TEI_PREDICT: can = classes; break;
-    case POOLED_POOLING: can = !r->task.n ? classes | ROSE_CAN_EMBED : str_ends(r->task, STR("classify")) ? classes : ROSE_CAN_EMBED; break;
+    case POOLED_CLASSIFY: case POOLED_TEI_PREDICT:
+        m = models_find(models, r->model, ROSE_CAN_CLASSIFY);
+        if (!m || m->info.tasks & ROSE_CAN_CLASSIFY) return m;
+        can = ROSE_CAN_CLASSIFY_TOKENS; /* whose refusal says more */
+        break;
+    case POOLED_POOLING:
+        if (!r->task.n) can |= classes;
+        else if (str_is(r->task, "classify")) can = ROSE_CAN_CLASSIFY;
+        else if (str_is(r->task, "token_classify")) can = ROSE_CAN_CLASSIFY_TOKENS;
+        break;
     case POOLED_TEI_EMBED_SPARSE: can = ROSE_CAN_SPARSE; break;
     case POOLED_RERANK: case POOLED_SCORE: case POOLED_TEI_RERANK:
         m = models_find(models, r->model, ROSE_CAN_SCORE);
@@ -96,11 +114,13 @@ static bool plan(struct pooled_call *c, struct rose_request *rose, enum rose_tas
     switch (r->route) {
     case POOLED_POOLING:
         if (!plan_pooling(c, rose, task, e)) return false;
-        if (*task == ROSE_TASK_CLASSIFY) return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c, r->task.n ? "classify" : "embed or classify", e);
+        if (str_is(r->task, "classify")) return can_classify(c, e);
+        if (r->task.n && *task == ROSE_TASK_CLASSIFY) return can & ROSE_CAN_CLASSIFY_TOKENS || cannot(c, "classify tokens", e);
+        if (*task == ROSE_TASK_CLASSIFY) return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c, "embed or classify", e);
         return can & ROSE_CAN_EMBED || cannot(c, "embed", e);
     case POOLED_CLASSIFY: case POOLED_TEI_PREDICT:
         *task = ROSE_TASK_CLASSIFY;
-        return can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) || cannot(c, "classify", e);
+        return can_classify(c, e);
     case POOLED_TEI_EMBED_SPARSE:
         rose->sparse = true;
         return can & ROSE_CAN_SPARSE || cannot(c, "give sparse embeddings", e);

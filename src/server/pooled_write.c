@@ -45,7 +45,8 @@ static void write_embeddings(const struct pooled_call *c, const struct texts *t,
             floats_add_base64(b, r->values, (size_t)r->rows * (size_t)r->cols);
             strbuf_addc(b, '"');
         } else {
-            add_rows(r, r->rows == 1 && t->rose.pooling != ROSE_POOL_NONE, b);
+            bool tokens = t->rose.pooling == ROSE_POOL_NONE || (t->rose.task == ROSE_TASK_CLASSIFY && !(c->model->info.tasks & ROSE_CAN_CLASSIFY));
+            add_rows(r, r->rows == 1 && !tokens, b); /* of one token too a list of rows */
         }
         strbuf_addc(b, '}');
     }

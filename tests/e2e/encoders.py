@@ -71,6 +71,13 @@ def classifier(path, labels, seed=1, hidden=32):
         "classifier.weight": matrix(len(labels), hidden) * 4, "classifier.bias": np.zeros(len(labels), np.float32)}, seed, hidden, **more)
 
 
+def token_classifier(path, labels, seed=1, hidden=32):
+    """A random BertForTokenClassification."""
+    more = {"id2label": {str(i): x for i, x in enumerate(labels)}, "label2id": {x: i for i, x in enumerate(labels)}}
+    return bert(path, "BertForTokenClassification", lambda matrix: {
+        "classifier.weight": matrix(len(labels), hidden) * 4, "classifier.bias": np.zeros(len(labels), np.float32)}, seed, hidden, **more)
+
+
 def embedder(path, seed=1):
     """A random BertModel that embeds, by the mean of its rows."""
     return bert(path, "BertModel", lambda matrix: {}, seed)

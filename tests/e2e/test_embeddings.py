@@ -23,14 +23,16 @@ the_server = None
 
 
 def server():
-    """One process: an embedder, a cross-encoder, a classifier, and a text model."""
+    """One process: an embedder, a cross-encoder, a classifier, one of tokens, and a text model."""
     global the_server
     if the_server is None:
         d = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, d)
         encoders.classifier(d + "/ranker", ["relevance"])
         encoders.classifier(d + "/classes", ["no", "perhaps", "yes"], seed=2)
+        encoders.token_classifier(d + "/names", ["O", "B-PER", "I-PER"], seed=3)
         the_server = Server("--kv-bytes", "64M", model=[encoders.minilm(), d, options.model])
+        the_server.made = d
     return the_server
 
 
@@ -212,6 +214,42 @@ def rerank_score_classify_pooling():
 
 
 @test
+def classes_of_tokens():
+    """A row a token where a form for it exists; elsewhere a refusal that names those places, not the first token's label as the text's."""
+    text = TEXTS[0]
+    count = post("/tokenize", {"model": "names", "prompt": text})[2]["count"]
+    answer = ok("/pooling", {"model": "names", "input": TEXTS, "task": "token_classify"})
+    rows = np.array(answer["data"][0]["data"])
+    equal(rows.shape, (count, 3))
+    close(rows.sum(axis=1), [1] * count)
+    check(np.abs(rows - rows[0]).max() > 1e-3, rows)
+    equal([len(x["data"]) for x in answer["data"]], [post("/tokenize", {"model": "names", "prompt": t})[2]["count"] for t in TEXTS])
+    command = subprocess.run([options.rose, "score", os.path.join(server().made, "names")], input=text + "\n", capture_output=True, text=True, check=True)
+    said = json.loads(command.stdout)["tokens"]  # its numbers are compared with transformers' in tests/api
+    equal([x["label"] for x in said], [["O", "B-PER", "I-PER"][i] for i in rows.argmax(axis=1)])
+    close([x["score"] for x in said], rows.max(axis=1))
+    c = http.InferenceServerClient(f"127.0.0.1:{server().port}")
+    equal(c.get_model_metadata("names")["outputs"][0]["shape"], [-1, -1, 3])
+    one = http.InferInput("text", [1, 1], "BYTES")
+    one.set_data_from_numpy(np.array([[text.encode()]], dtype=np.object_))
+    close(c.infer("names", [one]).as_numpy("probabilities"), [rows])
+    close(ok("/pooling", {"model": "names", "input": text})["data"][0]["data"], rows)
+    places = ["token_classify", "/pooling", "/v2/models/names/infer"]
+    for path in ("/classify", "/v1/classify"):
+        answer = refused(path, {"model": "names", "input": text}, places)
+        equal((answer["error"]["param"], answer["error"]["code"]), ("model", "unsupported_model"))
+    refused("/pooling", {"model": "names", "input": text, "task": "classify"}, places)
+    for path in ("/predict", "/"):
+        answer = refused(path, {"model": "names", "inputs": text}, places, 422)
+        equal(answer["error_type"], "Validation")
+    refused("/pooling", {"model": "classes", "input": text, "task": "token_classify"}, "does not classify tokens")
+    # without a name: the model that does what is asked
+    close(ok("/pooling", {"input": text, "task": "token_classify"})["data"][0]["data"], rows)
+    equal(ok("/predict", {"inputs": text}), ok("/predict", {"model": "classes", "inputs": text}))
+    equal(ok("/classify", {"input": text})["model"], "classes")
+
+
+@test
 def kserve_tensors():
     c = http.InferenceServerClient(f"127.0.0.1:{server().port}")
     e = np.array(embed(TEXTS))
@@ -334,7 +372,7 @@ def wrong_requests_name_the_field():
 def a_model_that_is_not_named_is_one_that_can():
     text = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
     listed = {m["id"]: m["tasks"] for m in server().get("/v1/models")[2]["data"]}
-    equal(listed, {MINI: ["embed"], "ranker": ["classify", "score"], "classes": ["classify"], server_text(): ["generate"]})
+    equal(listed, {MINI: ["embed"], "ranker": ["classify", "score"], "classes": ["classify"], "names": ["token_classify"], server_text(): ["generate"]})
     equal(ok("/v1/chat/completions", text)["model"], server_text())
     equal(ok("/v1/completions", {"prompt": "a", "max_tokens": 1})["model"], server_text())
     equal(ok("/v1/messages", text)["model"], server_text())
