@@ -279,7 +279,7 @@ static enum rose_status loop(struct batch *b, struct rose_error *err)
                 if (b->o->progress && !b->o->progress(b->o->user, b->report->skipped + b->report->done, b->report->total, b->report->failed))
                     return status_set(err, ROSE_CANCELLED, "stopped; the same command goes on where it was");
             }
-        if (more && b->under_way < b->o->at_once) continue;
+        if (!b->under_way || (more && b->under_way < b->o->at_once)) continue;
         struct pollfd p = {model_event_fd(m), POLLIN, 0};
         if (poll(&p, 1, 200) == 0 && b->o->progress && !b->o->progress(b->o->user, b->report->skipped + b->report->done, b->report->total, b->report->failed))
             return status_set(err, ROSE_CANCELLED, "stopped; the same command goes on where it was");
