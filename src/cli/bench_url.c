@@ -10,17 +10,19 @@
 #include "cli/load.h"
 
 static struct {
-    const char *url, *model, *key, *endpoint, *svg;
+    const char *url, *model, *key, *endpoint, *svg, *cacert;
     int64_t prompt, gen, requests, concurrency, seed, prefix, ids, texts;
     double rate, timeout, slo_ttft, slo_gap;
-    bool json, ignore_eos;
+    bool json, ignore_eos, insecure;
 } o;
 
 static const struct option options[] = {
-    {"url", 0, OPTION_TEXT, NULL, "URL", NULL, NULL, 0, 0, "the server: http://HOST:PORT[/v1]", &o.url},
+    {"url", 0, OPTION_TEXT, NULL, "URL", NULL, NULL, 0, 0, "the server: http[s]://HOST:PORT[/v1]", &o.url},
     {"model", 'm', OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "which of its models; default: the first it names", &o.model},
     {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat|embeddings|infer", "completions", 0, 0, "which interface; infer: KServe's, JSON in, binary out", &o.endpoint},
     {"api-key", 0, OPTION_TEXT, NULL, "KEY", NULL, NULL, 0, 0, "sent as Authorization: Bearer", &o.key},
+    {"cacert", 0, OPTION_TEXT, "CURL_CA_BUNDLE", "FILE", NULL, NULL, 0, 0, "https: trust the certificates in this PEM file instead of the system's", &o.cacert},
+    {"insecure", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "https: trust any certificate", &o.insecure},
     {"prompt", 'p', OPTION_INT, NULL, "P", NULL, "128", 1, 1 << 20, "words of each prompt, about a token each", &o.prompt},
     {"ids", 0, OPTION_INT, NULL, "V", NULL, "0", 0, 1 << 24, "prompts of exactly --prompt random token ids below V instead of words (completions)", &o.ids},
     {"prefix", 0, OPTION_INT, NULL, "P", NULL, "0", 0, 1 << 20, "of them, so many are the same in all", &o.prefix},
@@ -301,6 +303,8 @@ int cli_bench_url(const struct cli_command *self, int argc, char **argv)
     arena_init(&a, 0);
     bool terminal = cli_is_terminal(2);
     enum rose_status st = load_target_read(o.url, &load.target, &err);
+    load.target.cacert = o.cacert && o.cacert[0] ? o.cacert : NULL;
+    load.target.insecure = o.insecure;
     if (st == ROSE_OK && !o.model) st = find_model(&load.target, &a, &err);
     if (is_infer()) snprintf(load.target.path, sizeof load.target.path, "/v2");
     if (st == ROSE_OK) {

@@ -4,10 +4,15 @@
 
 #ifndef ROSE_HAVE_CURL
 
+enum rose_status http_library(const struct http_symbol *symbols, size_t n, struct rose_error *err)
+{
+    (void)symbols, (void)n;
+    return status_set(err, ROSE_UNSUPPORTED, "this rose was built without libcurl: it cannot fetch, nor speak TLS; install libcurl4-openssl-dev and build it again");
+}
 enum rose_status http_open(struct http **out, struct rose_error *err)
 {
     *out = NULL;
-    return status_set(err, ROSE_UNSUPPORTED, "this rose was built without libcurl and cannot fetch; install libcurl4-openssl-dev and build it again");
+    return http_library(NULL, 0, err);
 }
 void http_close(struct http *h) { (void)h; }
 enum rose_status http_get(struct http *h, const struct http_request *request, struct http_answer *answer, struct rose_error *err)
@@ -29,7 +34,6 @@ enum rose_status http_get(struct http *h, const struct http_request *request, st
 #undef curl_easy_getinfo
 
 struct http {
-    void *library;
     CURL *easy;
     CURLcode (*global_init)(long flags);
     CURL *(*easy_init)(void);
@@ -41,32 +45,37 @@ struct http {
     const char *(*strerror)(CURLcode code);
 };
 
-static bool load(struct http *h)
+enum rose_status http_library(const struct http_symbol *symbols, size_t n, struct rose_error *err)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
-    for (size_t i = 0; !h->library && i < ROSE_COUNT(names); i++) h->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!h->library) return false;
-    struct {
-        const char *name;
-        void *to;
-    } symbols[] = {{"curl_global_init", &h->global_init}, {"curl_easy_init", &h->easy_init},       {"curl_easy_cleanup", &h->easy_cleanup}, {"curl_easy_reset", &h->easy_reset},
-                   {"curl_easy_setopt", &h->setopt},      {"curl_easy_getinfo", &h->getinfo},      {"curl_easy_perform", &h->perform},      {"curl_easy_strerror", &h->strerror}};
-    for (size_t i = 0; i < ROSE_COUNT(symbols); i++) {
-        void *symbol = dlsym(h->library, symbols[i].name);
-        if (!symbol) return false;
+    void *library = NULL;
+    for (size_t i = 0; !library && i < ROSE_COUNT(names); i++) library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!library) return status_set(err, ROSE_UNSUPPORTED, "libcurl is not installed (Debian, Ubuntu: apt-get install libcurl4)");
+    for (size_t i = 0; i < n; i++) {
+        void *symbol = dlsym(library, symbols[i].name);
+        if (!symbol) return status_set(err, ROSE_UNSUPPORTED, "libcurl has no %s: a newer one is needed", symbols[i].name);
         memcpy(symbols[i].to, &symbol, sizeof symbol);
     }
-    return true;
+    return ROSE_OK;
+}
+
+static enum rose_status load(struct http *h, struct rose_error *err)
+{
+    struct http_symbol symbols[] = {{"curl_global_init", &h->global_init}, {"curl_easy_init", &h->easy_init},       {"curl_easy_cleanup", &h->easy_cleanup}, {"curl_easy_reset", &h->easy_reset},
+                   {"curl_easy_setopt", &h->setopt},      {"curl_easy_getinfo", &h->getinfo},      {"curl_easy_perform", &h->perform},      {"curl_easy_strerror", &h->strerror}};
+    return http_library(symbols, ROSE_COUNT(symbols), err);
 }
 
 enum rose_status http_open(struct http **out, struct rose_error *err)
 {
     struct http *h = *out = calloc(1, sizeof *h);
     if (!h) return status_set(err, ROSE_NO_MEMORY, "out of memory");
-    if (load(h) && h->global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK && (h->easy = h->easy_init())) return ROSE_OK;
+    enum rose_status s = load(h, err);
+    if (s == ROSE_OK && (h->global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(h->easy = h->easy_init()))) s = status_set(err, ROSE_NO_MEMORY, "libcurl does not start");
+    if (s == ROSE_OK) return ROSE_OK;
     http_close(h);
     *out = NULL;
-    return status_set(err, ROSE_UNSUPPORTED, "libcurl is not installed (Debian, Ubuntu: apt-get install libcurl4)");
+    return s;
 }
 
 /* The library stays loaded: its TLS code may have left handlers behind. */

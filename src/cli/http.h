@@ -1,10 +1,18 @@
-/* HTTP for rose pull: libcurl, loaded when it is needed, so that starting Rose does not pay for it. */
+/* HTTP for rose pull (and, by cli/tls.h, TLS for rose bench): libcurl, loaded when it is needed, so that starting Rose does not pay for it. */
 #ifndef ROSE_CLI_HTTP_H
 #define ROSE_CLI_HTTP_H
 
 #include "base/status.h"
 
 struct http;
+
+/* A function of libcurl's and where its address goes. */
+struct http_symbol {
+    const char *name;
+    void *to;
+};
+/* Loads libcurl. ROSE_UNSUPPORTED when there is none, or the build is without it. */
+enum rose_status http_library(const struct http_symbol *symbols, size_t n, struct rose_error *err);
 
 /* What a server said, of the last answer of a chain of redirects; etag, commit and size also of those before it where only they name it. */
 struct http_answer {

@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "cli/tls.h"
 
 static double now(void)
 {
@@ -26,11 +28,13 @@ static double now(void)
 
 enum rose_status load_target_read(const char *url, struct load_target *out, struct rose_error *err)
 {
-    *out = (struct load_target){.port = "80"};
     struct str s = str_of(url);
-    if (!str_starts(s, STR("http://"))) return status_set(err, ROSE_INVALID, "--url %s: write http://HOST:PORT (TLS is not spoken here)", url);
-    s.p += 7;
-    s.n -= 7;
+    bool secure = str_starts(s, STR("https://"));
+    if (!secure && !str_starts(s, STR("http://"))) return status_set(err, ROSE_INVALID, "--url %s: write http://HOST:PORT or https://HOST:PORT", url);
+    *out = (struct load_target){.secure = secure};
+    snprintf(out->port, sizeof out->port, "%s", secure ? "443" : "80");
+    s.p += secure ? 8 : 7;
+    s.n -= secure ? 8 : 7;
     ptrdiff_t slash = str_find(s, STR("/"), 0);
     struct str place = {s.p, slash < 0 ? s.n : (size_t)slash}, path = slash < 0 ? STR("") : (struct str){s.p + slash, s.n - (size_t)slash};
     while (path.n && path.p[path.n - 1] == '/') path.n--;
@@ -42,7 +46,7 @@ enum rose_status load_target_read(const char *url, struct load_target *out, stru
             break;
         }
     if (host > 1 && place.p[0] == '[' && place.p[host - 1] == ']') place.p++, host -= 2;
-    if (!host || host >= sizeof out->host || path.n >= sizeof out->path) return status_set(err, ROSE_INVALID, "--url %s: write http://HOST:PORT", url);
+    if (!host || host >= sizeof out->host || path.n >= sizeof out->path) return status_set(err, ROSE_INVALID, "--url %s: write http://HOST:PORT or https://HOST:PORT", url);
     memcpy(out->host, place.p, host);
     snprintf(out->path, sizeof out->path, "%.*s", path.n ? (int)path.n : 3, path.n ? path.p : "/v1");
     return ROSE_OK;
@@ -50,10 +54,11 @@ enum rose_status load_target_read(const char *url, struct load_target *out, stru
 
 /* --- one connection ------------------------------------------------------------------------------------------------------------------ */
 
-enum stage { STAGE_SEND, STAGE_HEAD, STAGE_BODY };
+enum stage { STAGE_CONNECT, STAGE_SEND, STAGE_HEAD, STAGE_BODY };
 
 struct connection {
     int fd, index; /* index: which request */
+    struct tls_link *link; /* NULL: plain */
     enum stage stage;
     struct strbuf out, in;
     size_t out_at;
@@ -68,6 +73,7 @@ struct run {
     const struct load_options *o;
     struct load_report *report;
     struct addrinfo *address;
+    struct tls *tls; /* NULL: plain */
     struct connection *connections;
     int room, open, next, done, epoll_fd;
     size_t gaps_cap;
@@ -150,7 +156,8 @@ static void finish(struct run *r, struct connection *c, bool ok)
     r->done++;
     if (r->o->progress) r->o->progress(r->o->user, r->done, r->o->requests);
     if (result->ok && go_on(r, c)) return;
-    close(c->fd);
+    if (c->link) tls_end(c->link); /* closes the socket */
+    else close(c->fd);
     strbuf_free(&c->out);
     strbuf_free(&c->in);
     c->used = false;
@@ -245,27 +252,20 @@ static void take_refusal(struct run *r, struct connection *c, struct str bytes)
     if (end || c->in.failed || (!c->chunked && c->in.n >= c->length)) finish(r, c, false);
 }
 
-static void on_readable(struct run *r, struct connection *c)
+static void take_piece(struct run *r, struct connection *c, const char *piece, size_t n)
 {
-    char piece[32768];
-    ssize_t n = recv(c->fd, piece, sizeof piece, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n <= 0) {
-        finish(r, c, false);
-        return;
-    }
     bool end = false;
     if (c->stage == STAGE_BODY && r->report->results[c->index].status != 200) {
-        take_refusal(r, c, (struct str){piece, (size_t)n});
+        take_refusal(r, c, (struct str){piece, n});
         return;
     }
     if (r->o->whole && c->stage == STAGE_BODY) {
-        strbuf_add(&c->in, piece, (size_t)n);
+        strbuf_add(&c->in, piece, n);
         if (c->in.n >= c->length) finish(r, c, !c->in.failed);
         return;
     }
     if (c->stage == STAGE_HEAD) {
-        strbuf_add(&c->in, piece, (size_t)n);
+        strbuf_add(&c->in, piece, n);
         if (!take_head(r, c)) return;
         if (r->report->results[c->index].status != 200) {
             struct strbuf rest = c->in;
@@ -286,19 +286,36 @@ static void on_readable(struct run *r, struct connection *c)
             strbuf_free(&rest);
         }
     } else if (c->chunked) {
-        end = take_chunks(c, (struct str){piece, (size_t)n});
+        end = take_chunks(c, (struct str){piece, n});
     } else {
-        strbuf_add(&c->in, piece, (size_t)n);
+        strbuf_add(&c->in, piece, n);
     }
     if (c->in.failed) finish(r, c, false);
     else if (take_lines(r, c) || end) finish(r, c, true);
 }
 
+static void on_readable(struct run *r, struct connection *c)
+{
+    char piece[32768];
+    do {
+        ssize_t n = c->link ? tls_recv(c->link, piece, sizeof piece) : recv(c->fd, piece, sizeof piece, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) finish(r, c, false);
+        else take_piece(r, c, piece, (size_t)n);
+    } while (c->used && c->link && c->stage != STAGE_SEND); /* TLS may hold bytes that the socket no longer shows */
+}
+
 static void on_writable(struct run *r, struct connection *c)
 {
     while (c->out_at < c->out.n) {
-        ssize_t n = send(c->fd, c->out.p + c->out_at, c->out.n - c->out_at, MSG_NOSIGNAL);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return;
+        const char *p = c->out.p + c->out_at;
+        size_t left = c->out.n - c->out_at;
+        ssize_t n = c->link ? tls_send(c->link, p, left) : send(c->fd, p, left, MSG_NOSIGNAL);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) { /* a connection that goes on was last read from */
+            struct epoll_event e = {.events = EPOLLOUT, .data.ptr = c};
+            epoll_ctl(r->epoll_fd, EPOLL_CTL_MOD, c->fd, &e);
+            return;
+        }
         if (n < 0) {
             finish(r, c, false);
             return;
@@ -336,12 +353,29 @@ static void begin_request(struct run *r, double due)
 {
     struct connection *c = r->connections;
     while (c->used) c++;
-    *c = (struct connection){.fd = open_socket(r->address, false), .index = r->next++, .due = due, .used = true};
+    *c = (struct connection){.fd = r->tls ? -1 : open_socket(r->address, false), .stage = r->tls ? STAGE_CONNECT : STAGE_SEND, .index = r->next++, .due = due, .used = true};
     r->open++;
     r->report->results[c->index].due_s = due;
     write_request(r->o, c->index, &c->out);
     struct epoll_event e = {.events = EPOLLOUT, .data.ptr = c};
+    if (r->tls && !c->out.failed && (c->link = tls_begin(r->tls, c))) return; /* take_links goes on */
     if (c->fd < 0 || c->out.failed || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->fd, &e)) finish(r, c, false);
+}
+
+/* Connections whose handshake is done: their requests go out. */
+static void take_links(struct run *r)
+{
+    const char *why;
+    struct tls_link *link;
+    tls_advance(r->tls);
+    while ((link = tls_next(r->tls, &why))) {
+        struct connection *c = tls_user(link);
+        c->fd = tls_socket(link);
+        struct epoll_event e = {.events = EPOLLOUT, .data.ptr = c};
+        if (why) keep_reason(r->report, 0, str_of(why));
+        if (why || epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, c->fd, &e)) finish(r, c, false);
+        else c->stage = STAGE_SEND, on_writable(r, c);
+    }
 }
 
 /* --- the run ------------------------------------------------------------------------------------------------------------------------------ */
@@ -367,13 +401,15 @@ static void loop(struct run *r)
         }
         int ms = 1000;
         if (o->rate > 0 && r->next < o->requests && r->open < r->room) ms = (int)ROSE_MAX(0, ROSE_MIN(1000, ceil((due - (now() - r->began)) * 1e3)));
+        if (r->tls) ms = tls_wait_ms(r->tls, ms);
         int n = epoll_wait(r->epoll_fd, events, (int)ROSE_COUNT(events), ms);
         for (int i = 0; i < n; i++) {
             struct connection *c = events[i].data.ptr;
-            if (!c->used) continue;
+            if (!c || !c->used) continue; /* NULL: tls_fd */
             if (c->stage == STAGE_SEND) on_writable(r, c);
             else on_readable(r, c);
         }
+        if (r->tls) take_links(r);
         if (t - checked > 1) checked = t, expire(r);
     }
 }
@@ -402,24 +438,41 @@ static enum rose_status resolve(const struct load_target *t, struct addrinfo **o
     return status_set(err, ROSE_IO, "nobody answers at %s port %s: %s", t->host, t->port, strerror(errno));
 }
 
+static struct tls_options trust(const struct load_target *t) { return (struct tls_options){t->host, t->port, t->cacert, t->insecure}; }
+
+/* One connection before the clock starts: a certificate that is not trusted is one error, and not one a request. */
+static enum rose_status open_tls(struct run *r, const struct tls_options *options, struct rose_error *err)
+{
+    struct tls_link *link;
+    struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
+    ROSE_TRY(tls_open(&r->tls, options, err));
+    ROSE_TRY(tls_connect(r->tls, &link, err));
+    tls_end(link);
+    if (epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, tls_fd(r->tls), &e)) return status_set(err, ROSE_IO, "epoll: %s", strerror(errno));
+    return ROSE_OK;
+}
+
 enum rose_status load_run(const struct load_options *o, struct load_report *out, struct rose_error *err)
 {
     struct rlimit limit;
     struct run r = {.o = o, .report = out, .random = o->seed * 2 + 1};
+    struct tls_options options = trust(&o->target);
     *out = (struct load_report){0};
     if (!getrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = limit.rlim_max, setrlimit(RLIMIT_NOFILE, &limit);
-    ROSE_TRY(resolve(&o->target, &r.address, err));
+    if (!o->target.secure) ROSE_TRY(resolve(&o->target, &r.address, err));
     r.room = o->rate > 0 ? (o->concurrency > 0 ? o->concurrency : ROSE_MIN(o->requests, 20000)) : o->concurrency;
     r.connections = calloc((size_t)r.room, sizeof *r.connections);
     out->results = calloc((size_t)o->requests, sizeof *out->results);
     r.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     enum rose_status s = r.connections && out->results && r.epoll_fd >= 0 ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory or descriptors");
+    if (s == ROSE_OK && o->target.secure) s = open_tls(&r, &options, err);
     r.began = now();
     if (s == ROSE_OK) loop(&r);
     out->seconds = now() - r.began;
     if (r.epoll_fd >= 0) close(r.epoll_fd);
+    tls_close(r.tls);
     free(r.connections);
-    freeaddrinfo(r.address);
+    if (r.address) freeaddrinfo(r.address);
     return s;
 }
 
@@ -430,24 +483,52 @@ void load_report_free(struct load_report *p)
     *p = (struct load_report){0};
 }
 
-enum rose_status load_get(const struct load_target *t, const char *path, const char *key, struct strbuf *out, struct rose_error *err)
+/* Whatever the server answers to `head` until it closes. */
+static enum rose_status ask_plain(const struct load_target *t, struct str head, struct strbuf *out, struct rose_error *err)
 {
     struct addrinfo *address;
-    struct strbuf head = {0};
     char piece[8192];
-    *out = (struct strbuf){.limit = 16 << 20};
     ROSE_TRY(resolve(t, &address, err));
     int fd = open_socket(address, true);
     freeaddrinfo(address);
     if (fd < 0) return status_set(err, ROSE_IO, "nobody answers at %s port %s", t->host, t->port);
-    strbuf_printf(&head, "GET %s%s HTTP/1.0\r\nHost: %s:%s\r\n", t->path, path, t->host, t->port);
-    if (key) strbuf_printf(&head, "Authorization: Bearer %s\r\n", key);
-    strbuf_adds(&head, "\r\n");
     ssize_t n = send(fd, head.p, head.n, MSG_NOSIGNAL);
     while (n > 0 && (n = recv(fd, piece, sizeof piece, 0)) > 0)
         if (!strbuf_add(out, piece, (size_t)n)) break;
     close(fd);
+    return ROSE_OK;
+}
+
+static enum rose_status ask_secure(const struct load_target *t, struct str head, struct strbuf *out, struct rose_error *err)
+{
+    struct tls_options options = trust(t);
+    struct tls *tls;
+    struct tls_link *link = NULL;
+    char piece[8192];
+    ROSE_TRY(tls_open(&tls, &options, err));
+    enum rose_status s = tls_connect(tls, &link, err);
+    ssize_t n = s == ROSE_OK ? tls_send(link, head.p, head.n) : 0; /* so little that it goes out whole */
+    while (n > 0) {
+        struct pollfd p = {tls_socket(link), POLLIN, 0};
+        n = tls_recv(link, piece, sizeof piece);
+        if (n > 0 && !strbuf_add(out, piece, (size_t)n)) break;
+        if (n < 0 && errno == EAGAIN) n = poll(&p, 1, 60000);
+    }
+    tls_end(link);
+    tls_close(tls);
+    return s;
+}
+
+enum rose_status load_get(const struct load_target *t, const char *path, const char *key, struct strbuf *out, struct rose_error *err)
+{
+    struct strbuf head = {0};
+    *out = (struct strbuf){.limit = 16 << 20};
+    strbuf_printf(&head, "GET %s%s HTTP/1.0\r\nHost: %s:%s\r\n", t->path, path, t->host, t->port);
+    if (key) strbuf_printf(&head, "Authorization: Bearer %s\r\n", key);
+    strbuf_adds(&head, "\r\n");
+    enum rose_status s = (t->secure ? ask_secure : ask_plain)(t, strbuf_str(&head), out, err);
     strbuf_free(&head);
+    ROSE_TRY(s);
     ptrdiff_t end = str_find(strbuf_str(out), STR("\r\n\r\n"), 0);
     int status = 0;
     if (end < 0 || sscanf(out->p, "HTTP/%*d.%*d %d", &status) != 1 || status != 200)

@@ -1,4 +1,4 @@
-/* A load generator for servers that speak OpenAI's streams over plain HTTP: one thread, one epoll loop, a connection a request under way. Whole
+/* A load generator for servers that speak OpenAI's streams over HTTP, plain or in TLS: one thread, one epoll loop, a connection a request under way. Whole
  * answers (embeddings) come over connections that stay open.
  *
  * Open loop: requests begin at the times of a Poisson process, whatever the server does; times count from when a request was due, so that a
@@ -12,8 +12,11 @@
 
 struct load_target {
     char host[256], port[16], path[512]; /* path before /chat/completions: "" or "/v1" */
+    bool secure;                         /* https, and then whom to trust: cli/tls.h */
+    const char *cacert;
+    bool insecure;
 };
-/* http://HOST[:PORT][/PATH]; without a path: /v1. */
+/* http[s]://HOST[:PORT][/PATH]; without a path: /v1. */
 enum rose_status load_target_read(const char *url, struct load_target *out, struct rose_error *err);
 
 struct load_result {
@@ -49,7 +52,7 @@ struct load_report {
 };
 enum rose_status load_run(const struct load_options *options, struct load_report *out, struct rose_error *err);
 void load_report_free(struct load_report *report);
-/* One plain GET; the body. */
+/* One GET; the body. */
 enum rose_status load_get(const struct load_target *target, const char *path, const char *key, struct strbuf *out, struct rose_error *err);
 
 #endif

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -81,6 +82,15 @@ def crowd(client, count, seconds, stop):
     stop.set()
     for t in threads:
         t.join()
+
+
+def certificate(d):
+    """A key and a certificate in the folder, and what trusts it."""
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", d + "/key.pem", "-out", d + "/cert.pem", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+                   check=True, stderr=subprocess.DEVNULL)
+    context = ssl.create_default_context(cafile=d + "/cert.pem")
+    context.check_hostname = False
+    return context
 
 
 def main():

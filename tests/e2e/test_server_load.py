@@ -11,7 +11,7 @@ import threading
 import time
 import xml.etree.ElementTree
 
-from server_fixture import Server, check, crowd, equal, main, options, sanitized, test, until, within
+from server_fixture import Server, certificate, check, crowd, equal, main, options, sanitized, test, until, within
 
 
 def bench(server, *arguments):
@@ -113,8 +113,37 @@ def bench_reports():
     equal((r["ok"], r["rate"]), (10, 20))
     text = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{s.port}/v1", "-n", "4", "-g", "4"], capture_output=True, text=True, timeout=100)
     check("time to first token" in text.stdout and "goodput" in text.stdout, text)
-    for bad in (["--url", "https://x"], ["--url", "http://127.0.0.1:1"], ["--url", f"http://127.0.0.1:{s.port}", "--model", "nothing", "-n", "2"]):
+    for bad in (["--url", "ftp://x"], ["--url", "https://127.0.0.1:1"], ["--url", "http://127.0.0.1:1"], ["--url", f"http://127.0.0.1:{s.port}", "--model", "nothing", "-n", "2"]):
         equal(subprocess.run([options.rose, "bench", *bad], capture_output=True, timeout=100).returncode, 1, str(bad))
+
+
+@test
+def bench_over_tls():
+    with tempfile.TemporaryDirectory() as d:
+        certificate(d)
+        s = Server("--tls-cert", d + "/cert.pem", "--tls-key", d + "/key.pem")
+
+        def ask(*arguments, host="localhost", **environment):
+            command = [options.rose, "bench", "--url", f"https://{host}:{s.port}", "--json", "-n", "20", "-c", "4", "-g", "4", "-p", "10", *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=300, env={**os.environ, "CURL_CA_BUNDLE": "", **environment})
+
+        def refused(r, *words):
+            check(r.returncode == 1 and not r.stdout and all(w in r.stderr for w in words), (r.returncode, r.stdout, r.stderr))
+
+        def answered(r):
+            equal(r.returncode, 0, r.stderr)
+            j = json.loads(r.stdout)
+            equal((j["ok"], j["failed"], j["output_tokens"]), (20, 0, 80))
+
+        trusted = ("--cacert", d + "/cert.pem")
+        for model in ((), ("--model", s.name)):  # by the list of models, and by the run itself
+            refused(ask(*model), "ertificate", "--cacert", "--insecure")
+        refused(ask(*trusted, host="127.0.0.1"), "127.0.0.1")  # the certificate is for another name
+        answered(ask(*trusted))
+        answered(ask(CURL_CA_BUNDLE=d + "/cert.pem"))
+        answered(ask("--insecure", host="127.0.0.1"))
+        answered(ask(*trusted, "--rate", "50"))
+        s.stop()
 
 
 @test

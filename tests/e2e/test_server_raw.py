@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 
-from server_fixture import Server, check, equal, main, options, test, until, within
+from server_fixture import Server, certificate, check, equal, main, options, test, until, within
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}).encode()
 
@@ -115,15 +115,6 @@ def what_the_library_refuses_is_json_with_an_id():
     for data, code in NOT_TAKEN:
         refused_in_json(s, s.raw(data), code)
     equal(s.stop(), 0)
-
-
-def certificate(d):
-    """A key and a certificate in the folder, and what trusts it."""
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", d + "/key.pem", "-out", d + "/cert.pem", "-days", "2", "-subj", "/CN=localhost"],
-                   check=True, stderr=subprocess.DEVNULL)
-    context = ssl.create_default_context(cafile=d + "/cert.pem")
-    context.check_hostname = False
-    return context
 
 
 @test
