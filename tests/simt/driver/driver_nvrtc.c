@@ -104,7 +104,7 @@ static const char flags[] =
 #else
     "-fno-diagnostics-show-caret "
 #endif
-    "-x c -std=gnu17 -O1 -g -fPIC "
+    "-x c -std=gnu17 -O1 -g1 -fPIC "
 #ifdef SIMT_DRIVER_CHECKED
                             "-fsanitize=thread -fno-optimize-sibling-calls "
 #ifdef __clang__
