@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { BODY = 64 << 10, SHARED = 4096, PUMPS = 4 };
+enum { BODY = 64 << 10, SHARED = 4096, PUMPS = 12 };
 
 static struct server_options options;
 static struct server server;
