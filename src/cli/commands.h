@@ -54,7 +54,7 @@ size_t cli_render_options(const struct option **options);
      "Reads headers only. What Rose cannot run is listed all the same, and it says why it cannot.\n", cli_inspect, cli_inspect_options}
 
 #define CLI_CACHE_COMMAND                                                                                                                            \
-    {"cache", "", "Packed weights kept for later starts.",                                                                                           \
+    {"cache", "[--clear]", "Packed weights kept for later starts.",                                                                                  \
      "They lie in $XDG_CACHE_HOME/rose/packed. Files whose model is gone or has changed are removed when another is\nwritten, and the least "      \
      "recently used ones beyond the limit.\n",                                                                                                     \
      cli_cache, cli_cache_options}
