@@ -18,6 +18,11 @@ endif
 $(BUILD)/obj/tests/simt/%.o: tests/simt/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) -c $< -o $@
+# The harness itself, unlike the cases and tests that call ops: it switches stacks, which sanitizers do not follow, and has checks of its own.
+SIMT_PLAIN = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-pointer -DROSE_GUARD,$(CFLAGS))
+$(BUILD)/obj/tests/simt/simt_%.o: tests/simt/simt_%.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(SIMT_PLAIN) $(SIMT_CFLAGS) -c $< -o $@
 
 # A kernel's test may use what ops/ uses: its plan, its key, the CPU reference.
 $(BUILD)/tests/simt/test_%: tests/simt/test_%.c $(SIMT_OBJECTS) $(call libraries,ops $(USE_ops))
@@ -53,8 +58,10 @@ gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/tests/gpu/gpu_matmul $(BUILD)/
 # The stand-in for libcuda and libnvrtc (tests/simt/driver/driver.h): any test may name it as its driver. Built without
 # sanitizers: it switches stacks, and its kernels know nothing of them.
 SIMT_DRIVER_SOURCES := $(sort $(wildcard tests/simt/driver/*.c)) $(filter tests/simt/simt_%,$(SIMT_SOURCES))
-SIMT_DRIVERS := $(BUILD)/tests/simt/libsimt_fast.so $(BUILD)/tests/simt/libsimt_checked.so
-SIMT_DRIVER_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-pointer -DROSE_GUARD,$(CFLAGS)) $(SIMT_CFLAGS) -Itests/simt/driver -DSIMT_ROOT='"$(CURDIR)"'
+# SIMT_DRIVER_BUILD: another build whose drivers, and the kernels that they have compiled, serve here too (scripts/check).
+SIMT_DRIVER_BUILD ?= $(BUILD)
+SIMT_DRIVERS := $(SIMT_DRIVER_BUILD)/tests/simt/libsimt_fast.so $(SIMT_DRIVER_BUILD)/tests/simt/libsimt_checked.so
+SIMT_DRIVER_CFLAGS = $(SIMT_PLAIN) $(SIMT_CFLAGS) -Itests/simt/driver -DSIMT_ROOT='"$(CURDIR)"'
 SIMT_ABSOLUTE = $(if $(filter /%,$(BUILD)),$(BUILD),$(CURDIR)/$(BUILD))
 $(BUILD)/obj/simt_fast/%.o: %.c
 	@mkdir -p $(@D)
@@ -64,7 +71,7 @@ $(BUILD)/obj/simt_checked/%.o: %.c
 	$(CC) $(CPPFLAGS) $(SIMT_DRIVER_CFLAGS) -USIMT_CC -DSIMT_CC='"$(CC)"' -USIMT_CACHE -DSIMT_CACHE='"$(SIMT_ABSOLUTE)/simt"' -DSIMT_DRIVER_CHECKED -c $< -o $@
 $(BUILD)/tests/simt/libsimt_fast.so: $(patsubst %.c,$(BUILD)/obj/simt_fast/%.o,$(SIMT_DRIVER_SOURCES))
 $(BUILD)/tests/simt/libsimt_checked.so: $(patsubst %.c,$(BUILD)/obj/simt_checked/%.o,$(SIMT_DRIVER_SOURCES))
-$(SIMT_DRIVERS):
+$(BUILD)/tests/simt/libsimt_fast.so $(BUILD)/tests/simt/libsimt_checked.so:
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $^ -Wl,-z,nodelete $(LDLIBS)
 .PHONY: simt-driver
@@ -75,7 +82,7 @@ SIMT_CASES := $(foreach o,$(SIMT_OBJECTS),$(if $(findstring /op_cases,$(o)),$(o)
 define simt_driver_test
 $(BUILD)/tests/$(1)/$(2): tests/$(1)/$(2).c $(call libraries,$(1) $(USE_$(1))) $(3) $(SIMT_DRIVERS)
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) -Itests -Itests/simt -DSIMT_DRIVER_DIR='"$(SIMT_ABSOLUTE)/tests/simt"' $(NVRTC_CFLAGS) $$(CFLAGS) $$< -o $$@ $$(LDFLAGS) $(3) \
+	$$(CC) $$(CPPFLAGS) -Itests -Itests/simt -DSIMT_DRIVER_DIR='"$(abspath $(SIMT_DRIVER_BUILD))/tests/simt"' $(NVRTC_CFLAGS) $$(CFLAGS) $$< -o $$@ $$(LDFLAGS) $(3) \
 	    -Wl,--start-group $(call libraries,$(1) $(USE_$(1))) -Wl,--end-group $$(foreach d,$(1) $(USE_$(1)),$$(LIBS_$$(d))) $$(LDLIBS)
 ifeq ($(SAN),thread)
 TESTS := $$(filter-out $(BUILD)/tests/$(1)/$(2),$$(TESTS))
