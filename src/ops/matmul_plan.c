@@ -255,9 +255,12 @@ static void stream(const struct matmul_shape *s, const struct device_info *d, st
     struct plan *out = &m->plan;
     int i = s->tile >= STREAM_FIRST && s->tile < STREAM_FIRST + STREAMS ? s->tile - STREAM_FIRST : choose_stream(s, d);
     const struct stream *t = &streams[i];
-    int n = stream_columns(s->rows), rows = 64 * t->mg;
-    int got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
-    int stages = (int)(ROSE_MIN((int64_t)t->budget * 1024, block_shared(d)) - 512 - got) / stage;
+    int n = 2 * stream_columns(s->rows), rows = 64 * t->mg, got, stage, stages;
+    do { /* a large cluster's sums leave room for fewer columns */
+        n /= 2;
+        got = t->cluster > 1 ? (t->cluster - 1) * n * 256 * t->mg : 0, stage = t->kb * (rows + n) * 128;
+        stages = (int)(ROSE_MIN((int64_t)t->budget * 1024, block_shared(d)) - 512 - got) / stage;
+    } while (stages < 2 && n > 8);
     m->columns = rows / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;

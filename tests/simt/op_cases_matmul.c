@@ -110,6 +110,7 @@ static const struct matmul_case cases[] = {
      {.rows = 8, .parts = 2, .n = {600, 600}, .k = 1096, .gated = true, .act = OP_ACT_SILU, .tma = true, .tile = 25},
      1,
      0},
+    {"matmul 130x72x1096 stream, clusters of 8, whose sums leave room for 32 columns", ONE(130, 72, 1096, .tma = true, .tile = 25), 1, 8},
 #define NORM .norm = true, .norm_eps = 1e-5f
     {"matmul 1x520x1000 at once, norm", ONE(1, 520, 1000, NORM), 1, 8},
     {"matmul 3x(1400+520+280)x520 two tiles side by side, norm of 1 + w, bias",
