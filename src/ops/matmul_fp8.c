@@ -317,30 +317,29 @@ static enum rose_status fp8_ready(struct device *device, void *params, struct ro
     return tensor_map(device, &l.plan, &l.p.t.g, -1, l.most_rows, at + offsetof(struct fp8_launch, p.t.x), err);
 }
 
-/* x as e4m3 and its scales, in buffers of their own. */
-struct quantised {
-    program_buffer_id codes, scales;
-    int64_t stride; /* of scales, from one 128 of k to the next */
-};
-
-static enum rose_status quantise(struct program *program, const struct op_matmul *op, int scales, struct quantised *q, struct rose_error *err)
+enum rose_status matmul_fp8_quantise(struct program *program, const struct op_value *x, int layer, int out, const struct fp8_rows *to, struct rose_error *err)
 {
-    int32_t k = op->x.cols;
-    int64_t rows = value_max_rows(program, &op->x);
-    struct act_shape s = {.rows = plan_rows(program, op->x.rows), .cols = k, .out = scales == FP8_BLOCKS ? ACT_OUT_E4M3_128 : ACT_OUT_E4M3_TOKEN};
+    struct act_shape s = {.rows = plan_rows(program, x->rows), .cols = x->cols, .out = out};
     struct plan plan;
-    q->stride = (rows + 3) / 4 * 4;
-    q->codes = program_buffer(program, "matmul.codes", (size_t)rows * (size_t)k);
-    q->scales = program_buffer(program, "matmul.scales", (size_t)q->stride * (size_t)ceil_div(k, FP8_BLOCK) * 4);
-    struct act_rows_params p = {.x_stride = op->x.stride, .y_stride = k, .scale_row_stride = 1, .scale_group_stride = q->stride};
-    struct program_launch l = {.name = "quantise", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    struct act_rows_params p = {.x_stride = x->stride, .y_stride = x->cols, .scale_row_stride = to->row_stride, .scale_group_stride = to->group_stride};
+    struct program_launch l = {.name = "quantise", .layer = layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(act_cuda_plan(&s, &program->device->info, &plan, err));
-    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct act_rows_params, rows), &l, err));
-    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct act_rows_params, x));
-    program_use(&l, q->codes, PROGRAM_WRITE, offsetof(struct act_rows_params, y));
-    program_use(&l, q->scales, PROGRAM_WRITE, offsetof(struct act_rows_params, scale));
+    ROSE_TRY(plan_record(&plan, program, x->rows, offsetof(struct act_rows_params, rows), &l, err));
+    value_use(&l, x, PROGRAM_READ, offsetof(struct act_rows_params, x));
+    program_use(&l, to->codes, PROGRAM_WRITE, offsetof(struct act_rows_params, y));
+    program_use(&l, to->scales, PROGRAM_WRITE, offsetof(struct act_rows_params, scale));
     program_add(program, &l);
     return ROSE_OK;
+}
+
+/* x as e4m3 and its scales, in buffers of their own: those of all rows for one 128 of k after the other. */
+static enum rose_status quantise(struct program *program, const struct op_matmul *op, int scales, struct fp8_rows *q, struct rose_error *err)
+{
+    int64_t k = op->x.cols, rows = value_max_rows(program, &op->x);
+    *q = (struct fp8_rows){.row_stride = 1, .group_stride = (rows + 3) / 4 * 4};
+    q->codes = program_buffer(program, "matmul.codes", (size_t)(rows * k));
+    q->scales = program_buffer(program, "matmul.scales", (size_t)(q->group_stride * ceil_div(k, FP8_BLOCK) * 4));
+    return matmul_fp8_quantise(program, &op->x, op->layer, scales == FP8_BLOCKS ? ACT_OUT_E4M3_128 : ACT_OUT_E4M3_TOKEN, q, err);
 }
 
 static struct matmul_fp8_shape shape_of(const struct program *program, const struct op_matmul *op, const struct op_matmul_part *parts, int count)
@@ -374,7 +373,7 @@ static struct matmul_fp8_shape shape_of(const struct program *program, const str
 
 /* Offsets of the launch's parts: with TMA in the larger struct. */
 static void use_all(struct program *program, struct program_launch *l, const struct op_matmul *op, const struct op_matmul_part *parts, int count,
-                    const struct matmul_fp8_plan *plan, size_t g, const struct quantised *q, size_t x_scale)
+                    const struct matmul_fp8_plan *plan, size_t g, const struct fp8_rows *q, size_t x_scale)
 {
     bool f32 = parts[0].y.dtype == DTYPE_F32;
     if (plan->a8) {
@@ -405,11 +404,11 @@ enum rose_status matmul_fp8_record(struct program *program, const struct op_matm
     const struct op_matmul_part *parts = op->parts + begin;
     struct matmul_fp8_shape f = shape_of(program, op, parts, count);
     struct matmul_fp8_plan plan;
-    struct quantised q = {0};
+    struct fp8_rows q = {0};
     ROSE_TRY(matmul_fp8_plan(&f, &program->device->info, &plan, err));
     if (plan.a8) ROSE_TRY(quantise(program, op, f.scales, &q, err));
     struct gemm_params g = {.x_stride = plan.a8 ? op->x.cols : op->x.stride, .k = (uint32_t)op->x.cols, .alpha = op->alpha != 0 ? op->alpha : 1.0f};
-    struct gemm_fp8_scales s = {.x_stride = q.stride, .k_blocks = (uint32_t)ceil_div(op->x.cols, FP8_BLOCK)};
+    struct gemm_fp8_scales s = {.x_stride = q.group_stride, .k_blocks = (uint32_t)ceil_div(op->x.cols, FP8_BLOCK)};
     for (int i = 0; i < count; i++) {
         g.part[i] = (struct gemm_part){.w = parts[i].weight->data, .bias = parts[i].bias, .n = parts[i].weight->n, .y_stride = parts[i].y.stride};
         s.w[i] = parts[i].weight->scales;

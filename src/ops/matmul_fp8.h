@@ -4,6 +4,7 @@
 
 #include "kernels/params/gemm_fp8.h"
 #include "ops/matmul_plan.h"
+#include "ops/value.h"
 
 /* Which kernel: few rows read weights once (gemv_fp8_ring, gemv_fp8) or in tiles, activations stay bf16; many rows, and on Hopper more than 16,
  * quantise them and multiply codes, where there are instructions for it and the caller does not ask for determinism. */
@@ -35,6 +36,13 @@ size_t matmul_fp8_scales_count(const struct tensor *source);
 void matmul_fp8_scales(const struct tensor *source, float *out);
 /* Puts them there, and waits. */
 enum rose_status matmul_fp8_copy_scales(struct device *device, const struct tensor *source, const struct op_weight *weight, struct rose_error *err);
+/* Rows of e4m3 in buffers of a program: codes [rows, cols], their scales (floats) so far from a row, and from 128 columns, to the next. */
+struct fp8_rows {
+    program_buffer_id codes, scales;
+    int64_t row_stride, group_stride;
+};
+/* Records x's quantising into them; out: ACT_OUT_E4M3_128 or ACT_OUT_E4M3_TOKEN. */
+enum rose_status matmul_fp8_quantise(struct program *program, const struct op_value *x, int layer, int out, const struct fp8_rows *to, struct rose_error *err);
 /* None of n codes is NaN. */
 bool matmul_fp8_good(const void *codes, size_t n);
 

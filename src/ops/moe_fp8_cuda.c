@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 #include "device/cuda.h"
-#include "kernels/params/act_rows.h"
 #include "ops/act_cuda.h"
+#include "ops/matmul_fp8.h"
 #include "ops/moe_coded_cuda.h"
 #include "ops/value.h"
 
@@ -53,45 +53,24 @@ void moe_fp8_box(const struct moe_mlp_shape *s, bool down, int64_t stride, struc
     *out = (struct layout_tma){.rank = 3, .dim = {k / 2, n, s->experts}, .stride_bytes = {2, k, stride}, .box = {64, 64, 1}, .swizzle_bytes = 128};
 }
 
-/* Codes [rows, columns] and their scales, stride floats a row. */
-struct quantised {
-    program_buffer_id codes, scales;
-    int64_t stride;
-};
-
-static struct quantised quantised(struct program *program, const char *codes, const char *scales, size_t rows, int32_t columns)
+/* Rows of e4m3 whose scales lie together, row by row. */
+static struct fp8_rows quantised(struct program *program, const char *codes, const char *scales, size_t rows, int32_t columns)
 {
-    struct quantised q = {.stride = (columns / FP8_BLOCK + 3) / 4 * 4};
+    struct fp8_rows q = {.row_stride = (columns / FP8_BLOCK + 3) / 4 * 4, .group_stride = 1};
     q.codes = program_buffer(program, codes, rows * (size_t)columns);
-    q.scales = program_buffer(program, scales, rows * (size_t)q.stride * 4);
+    q.scales = program_buffer(program, scales, rows * (size_t)q.row_stride * 4);
     return q;
-}
-
-static enum rose_status quantise(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, struct quantised *q, struct rose_error *err)
-{
-    struct act_shape a = {.rows = plan_rows(program, op->x.rows), .cols = s->hidden, .out = ACT_OUT_E4M3_128};
-    struct plan plan;
-    *q = quantised(program, "moe_codes", "moe_code_scales", (size_t)s->max_tokens, s->hidden);
-    struct act_rows_params p = {.x_stride = op->x.stride, .y_stride = s->hidden, .scale_row_stride = q->stride, .scale_group_stride = 1};
-    struct program_launch l = {.name = "quantise", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
-    ROSE_TRY(act_cuda_plan(&a, &program->device->info, &plan, err));
-    ROSE_TRY(plan_record(&plan, program, op->x.rows, offsetof(struct act_rows_params, rows), &l, err));
-    value_use(&l, &op->x, PROGRAM_READ, offsetof(struct act_rows_params, x));
-    program_use(&l, q->codes, PROGRAM_WRITE, offsetof(struct act_rows_params, y));
-    program_use(&l, q->scales, PROGRAM_WRITE, offsetof(struct act_rows_params, scale));
-    program_add(program, &l);
-    return ROSE_OK;
 }
 
 /* y: of the first product codes too, of the second bf16 rows. */
 static enum rose_status product(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_places *at,
-                                const struct quantised *x, const struct quantised *y, struct rose_error *err)
+                                const struct fp8_rows *x, const struct fp8_rows *y, struct rose_error *err)
 {
     const struct op_weight *w[2] = {down ? op->down : op->gate, op->up};
     int32_t n = down ? s->hidden : s->ffn, k = down ? s->ffn : s->hidden;
     int64_t stride[2] = {0, 0};
     struct plan plan;
-    struct moe_fp8_wgmma_params p = {.t = {.bias = {down ? op->down_bias : op->gate_bias, down ? NULL : op->up_bias}, .x_stride = k}, .x_scale_stride = x->stride, .y_scale_stride = y->stride};
+    struct moe_fp8_wgmma_params p = {.t = {.bias = {down ? op->down_bias : op->gate_bias, down ? NULL : op->up_bias}, .x_stride = k}, .x_scale_stride = x->row_stride, .y_scale_stride = y->row_stride};
     ROSE_TRY(moe_fp8_plan(s, down, &program->device->info, &plan, err));
     for (int i = 0; i < (down ? 1 : 2); i++) {
         struct layout_tma box;
@@ -119,9 +98,9 @@ static enum rose_status product(struct program *program, const struct op_moe_mlp
 enum rose_status moe_fp8_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, const struct moe_mlp_places *at, program_buffer_id rows,
                                 struct rose_error *err)
 {
-    struct quantised x, out = {.codes = rows};
-    ROSE_TRY(quantise(program, op, s, &x, err));
-    struct quantised inner = quantised(program, "moe_inner_codes", "moe_inner_scales", (size_t)moe_mlp_cuda_places(s, &program->device->info), s->ffn);
+    struct fp8_rows x = quantised(program, "moe_codes", "moe_code_scales", (size_t)s->max_tokens, s->hidden), out = {.codes = rows};
+    ROSE_TRY(matmul_fp8_quantise(program, &op->x, op->layer, ACT_OUT_E4M3_128, &x, err));
+    struct fp8_rows inner = quantised(program, "moe_inner_codes", "moe_inner_scales", (size_t)moe_mlp_cuda_places(s, &program->device->info), s->ffn);
     ROSE_TRY(product(program, op, s, false, at, &x, &inner, err));
     return product(program, op, s, true, at, &inner, &out, err);
 }
