@@ -276,23 +276,7 @@ KERNEL(moe_few_coded, struct moe_few_coded_params, p, THREADS, 1)
     SHARED(mbarrier, empty, STAGES);
     SHARED(f32x4, part, GATED ? 2 * WARPS * SETS * WARP : WARPS * MAX_TOKENS * 4);
     SHARED2(f32x4, scales, WARPS, FP8 ? 1 : 64);
-#if MAX_TOKENS == 1
-    SHARED2(uint32_t, expert, WARPS + 1, TOP_K);
-    SHARED2(uint32_t, begin, WARPS + 1, TOP_K + 1);
-    SHARED2(uint32_t, source, WARPS + 1, TOP_K);
-    SHARED2(float, weight, WARPS + 1, TOP_K);
-    struct lists lists = {expert[warp_id()], begin[warp_id()], source[warp_id()], weight[warp_id()], 0};
-#else
-    SHARED(uint32_t, expert, MAX_ACTIVE);
-    SHARED(uint32_t, begin, MAX_ACTIVE + 1);
-    SHARED(uint32_t, source, MAX_PICKS);
-    SHARED(float, weight, MAX_PICKS);
-    SHARED(uint32_t, count, 2);
-    SHARED(int32_t, ids, MAX_PICKS);
-    SHARED(float, raw, MAX_PICKS);
-    SHARED(uint32_t, at_place, MAX_PICKS);
-    struct lists lists = {expert, begin, source, weight, 0};
-#endif
+    LISTS_SHARED(lists);
     unsigned char *stages = dynamic_shared();
     float *sum = (float *)part;
     if (thread_x() == 0) {
@@ -306,11 +290,7 @@ KERNEL(moe_few_coded, struct moe_few_coded_params, p, THREADS, 1)
         grid_dependency_wait();
         grid_dependency_launch();
     }
-#if MAX_TOKENS == 1
-    lists_choose_one(&p.f, &lists);
-#else
-    lists_choose(&p.f, &lists, ids, raw, at_place, count);
-#endif
+    LISTS_CHOOSE(&p.f, lists);
     const uint32_t units = lists.n * (GATED ? TILES : 1), first = GATED ? block_x() : 0, step = GATED ? grid_dim_x() : 1;
     if (warp_id() == WARPS) {
         produce(&p, &lists, stages, full, empty, units, first, step);

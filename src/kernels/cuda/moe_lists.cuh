@@ -15,6 +15,29 @@ struct lists {
     uint32_t n;
 };
 
+/* Declares a kernel's lists and what choosing them needs, and makes them: macros, since shared memory is declared where a kernel begins. */
+#if MAX_TOKENS == 1
+#define LISTS_SHARED(l)                             \
+    SHARED2(uint32_t, expert, WARPS + 1, TOP_K);    \
+    SHARED2(uint32_t, begin, WARPS + 1, TOP_K + 1); \
+    SHARED2(uint32_t, source, WARPS + 1, TOP_K);    \
+    SHARED2(float, weight, WARPS + 1, TOP_K);       \
+    struct lists l = {expert[warp_id()], begin[warp_id()], source[warp_id()], weight[warp_id()], 0}
+#define LISTS_CHOOSE(p, l) lists_choose_one(p, &(l))
+#else
+#define LISTS_SHARED(l)                      \
+    SHARED(uint32_t, expert, MAX_ACTIVE);    \
+    SHARED(uint32_t, begin, MAX_ACTIVE + 1); \
+    SHARED(uint32_t, source, MAX_PICKS);     \
+    SHARED(float, weight, MAX_PICKS);        \
+    SHARED(uint32_t, count, 2);              \
+    SHARED(int32_t, ids, MAX_PICKS);         \
+    SHARED(float, raw, MAX_PICKS);           \
+    SHARED(uint32_t, at_place, MAX_PICKS);   \
+    struct lists l = {expert, begin, source, weight, 0}
+#define LISTS_CHOOSE(p, l) lists_choose(p, &(l), ids, raw, at_place, count)
+#endif
+
 #if MAX_TOKENS == 1
 /* One token: its choices are the places. Each warp for itself, l in memory of its own. */
 DEVICE void lists_choose_one(const struct moe_few_params *p, struct lists *l)
