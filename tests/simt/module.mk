@@ -18,11 +18,6 @@ endif
 $(BUILD)/obj/tests/simt/%.o: tests/simt/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) $(SIMT_CFLAGS) -c $< -o $@
-# The harness itself, unlike the cases and tests that call ops: it switches stacks, which sanitizers do not follow, and has checks of its own.
-SIMT_PLAIN = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-pointer -DROSE_GUARD,$(CFLAGS))
-$(BUILD)/obj/tests/simt/simt_%.o: tests/simt/simt_%.c
-	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(SIMT_PLAIN) $(SIMT_CFLAGS) -c $< -o $@
 
 # A kernel's test may use what ops/ uses: its plan, its key, the CPU reference.
 $(BUILD)/tests/simt/test_%: tests/simt/test_%.c $(SIMT_OBJECTS) $(call libraries,ops $(USE_ops))
@@ -61,7 +56,7 @@ SIMT_DRIVER_SOURCES := $(sort $(wildcard tests/simt/driver/*.c)) $(filter tests/
 # SIMT_DRIVER_BUILD: another build whose drivers, and the kernels that they have compiled, serve here too (scripts/check).
 SIMT_DRIVER_BUILD ?= $(BUILD)
 SIMT_DRIVERS := $(SIMT_DRIVER_BUILD)/tests/simt/libsimt_fast.so $(SIMT_DRIVER_BUILD)/tests/simt/libsimt_checked.so
-SIMT_DRIVER_CFLAGS = $(SIMT_PLAIN) $(SIMT_CFLAGS) -Itests/simt/driver -DSIMT_ROOT='"$(CURDIR)"'
+SIMT_DRIVER_CFLAGS = $(filter-out -fsanitize% -fno-sanitize% -fno-omit-frame-pointer -DROSE_GUARD,$(CFLAGS)) $(SIMT_CFLAGS) -Itests/simt/driver -DSIMT_ROOT='"$(CURDIR)"'
 SIMT_ABSOLUTE = $(if $(filter /%,$(BUILD)),$(BUILD),$(CURDIR)/$(BUILD))
 $(BUILD)/obj/simt_fast/%.o: %.c
 	@mkdir -p $(@D)
