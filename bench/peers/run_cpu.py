@@ -3,9 +3,13 @@
 
     bench/peers/run_cpu.py [--rounds 5] [--models Q4_1,Q8_0] [--rows decode] [--peer-only]
 
-Each row runs the peer and rose in turn, ROUNDS times, so that a machine that drifts (they all do)
-drifts for both; the table shows medians, the ratio, the target, and the machine's limit for that
-row with how close rose comes to it. Rows go to bench/results/<machine>.csv as well.
+Every round takes all models and rows, each by the peer and by rose in turn, so that a machine that
+drifts (they all do) drifts for both; the table shows medians, the ratio, the target, and the
+machine's limit for that row with how close rose comes to it. Rows go to
+bench/results/<machine>.csv as well.
+
+A machine that others need too is measured in slices: with --state FILE --budget SECONDS a run ends
+after so long with exit status 3, and the next one with the same FILE goes on where it stopped.
 
 Needs what build_llama.sh and make_models.sh made, and build/rose. Standard library only.
 """
@@ -252,14 +256,15 @@ class Gguf:
         return 2 * self.body_products * prompt + attention + 2 * self.head_products
 
 
-def measure_limits(threads, limits):
-    """Raises the figures in `limits`: what the machine did once, it can do. Called between models."""
+def measure_limits(threads, limits, binary=None):
+    """Raises the figures in `limits`: what the machine did once, it can do. Called once a round."""
     source = os.path.join(HERE, "limits.c")
     with tempfile.TemporaryDirectory() as folder:
-        binary = os.path.join(folder, "limits")
-        subprocess.run([os.environ.get("CC", "cc"), "-O3", "-pthread", source, "-o", binary], check=True)
+        if not binary:
+            binary = os.path.join(folder, "limits")
+            subprocess.run([os.environ.get("CC", "cc"), "-O3", "-pthread", source, "-o", binary], check=True)
         for n in sorted({1, threads}):
-            out = subprocess.run([binary, str(n), "0.3"], check=True, capture_output=True).stdout
+            out = subprocess.run([binary, str(n), "0.2"], check=True, capture_output=True).stdout
             for key, value in json.loads(out).items():
                 limits.setdefault(n, {})[key] = max(value, limits.get(n, {}).get(key, 0))
 
@@ -307,6 +312,7 @@ class Row:
     target: float  # of rose / peer; None: shown, not asked for
     lower: bool = False
     limit: object = None  # function of the model -> (figure, what it is)
+    most: int = 1 << 30  # rounds that it needs
 
 
 def rows(peer, rose, threads, flags, limits, corpus):
@@ -363,10 +369,10 @@ def rows(peer, rose, threads, flags, limits, corpus):
     out.append(Row("start_packing", "start to first token, packing anew, peer without warm-up", "s", threads,
                    lambda m: peer.start(m, threads, "--no-warmup"), lambda m: rose.start(m, threads, "off"), None, lower=True))
     out.append(Row("memory", "peak memory, context 2048, peer without repacking", "MiB", threads,
-                   lambda m: peer.memory(m, threads, False), lambda m: rose.memory(m, threads), 1.0, lower=True,
+                   lambda m: peer.memory(m, threads, False), lambda m: rose.memory(m, threads), 1.0, lower=True, most=2,
                    limit=lambda model: (model.bytes / 2**20 + 544 * 4 * model.layers * model.kv_width / 2**20, "file + KV")))
     out.append(Row("memory_repack", "peak memory, context 2048, peer as it comes", "MiB", threads,
-                   lambda m: peer.memory(m, threads, True), lambda m: rose.memory(m, threads), None, lower=True))
+                   lambda m: peer.memory(m, threads, True), lambda m: rose.memory(m, threads), None, lower=True, most=2))
     out.append(Row("tokenise", "tokenising, 1 thread", "MB/s", 1,
                    lambda m: peer.tokens(m, corpus), lambda m: rose.tokens(m, corpus), 4.0))
     return out
@@ -449,21 +455,115 @@ def show(value):
     return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
-def measure(row, path, peer, rose, rounds):
-    figures, notes = {"peer": [], "rose": []}, []
+class State:
+    """What was measured: {(model, row): {"peer": [...], "rose": [...], "turns": n}}, kept in a file from
+    run to run if there is one, and the machine's limits."""
+
+    def __init__(self, path):
+        self.path, self.figures, self.limits, self.limit_rounds = path, {}, {}, 0
+        if path and os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                kept = json.load(f)
+            self.figures = {tuple(k.split("/")): v for k, v in kept["figures"].items()}
+            self.limits = {int(n): v for n, v in kept["limits"].items()}
+            self.limit_rounds = kept["limit_rounds"]
+
+    def of(self, name, key):
+        return self.figures.setdefault((name, key), {"peer": [], "rose": [], "turns": 0})
+
+    def save(self):
+        if not self.path:
+            return
+        with open(self.path + ".part", "w", encoding="utf-8") as f:
+            json.dump({"figures": {"/".join(k): v for k, v in self.figures.items()}, "limits": self.limits,
+                       "limit_rounds": self.limit_rounds}, f)
+        os.replace(self.path + ".part", self.path)
+
+
+def measure(row, path, peer, rose, figures):
+    """One turn: both sides, in the other order than the turn before."""
     sides = [("peer", row.peer if peer else None), ("rose", row.rose if rose else None)]
-    for number in range(rounds):
-        for name, f in sides if number % 2 == 0 else sides[::-1]:
-            if f is None or any(n.startswith(name) for n in notes):
+    for name, f in sides if figures["turns"] % 2 == 0 else sides[::-1]:
+        if f is None:
+            continue
+        try:
+            figures[name].append(f(path))
+        except (RuntimeError, OSError, ValueError, KeyError) as e:
+            print(f"  {row.key}: {name}: {e}", file=sys.stderr)
+    figures["turns"] += 1
+
+
+def measure_all(a, paths, todo, peer, rose, state):
+    """All rounds, as far as the budget goes. Is everything measured?"""
+    end = time.monotonic() + a.budget if a.budget else float("inf")
+    for number in range(1, a.rounds + 1):
+        if state.limit_rounds < number:
+            measure_limits(a.threads, state.limits, a.limits)
+            state.limit_rounds = number
+        for path in paths:
+            for row in todo:
+                if row.key == "tokenise" and path != paths[0]:
+                    continue  # the vocabulary is the same in all of them
+                figures = state.of(os.path.basename(path).removesuffix(".gguf"), row.key)
+                if figures["turns"] >= min(number, row.most):
+                    continue
+                if time.monotonic() > end:
+                    return False
+                measure(row, path, peer, rose, figures)
+                state.save()
+    return True
+
+
+def tell(a, paths, todo, state, commit):
+    """Prints the table and returns its rows for the file."""
+    print("\n| model | what | peer | rose | ratio | target | met | limit | rose at |\n|---|---|---|---|---|---|---|---|---|")
+    table = []
+    for path in paths:
+        model, name = Gguf(path), os.path.basename(path).removesuffix(".gguf")
+        for row in todo:
+            figures = state.figures.get((name, row.key))
+            if not figures or not figures["turns"]:
                 continue
-            try:
-                figures[name].append(f(path))
-            except (RuntimeError, OSError, ValueError, KeyError) as e:
-                notes.append(f"{name}: {e}")
-    return figures, notes
+            theirs, ours = (statistics.median(figures[k]) if figures[k] else None for k in ("peer", "rose"))
+            limit, why = row.limit(model) if row.limit else (None, "")
+            ratio = ours / theirs if ours and theirs else None
+            met = None if ratio is None or row.target is None else \
+                ratio <= row.target if row.lower else ratio >= row.target
+            near = None if not ours or not limit else limit / ours if row.lower else ours / limit
+            print(f"| {name.split('.')[-1]} | {row.title} | {show(theirs)} | {show(ours)} {row.unit} "
+                  f"| {show(ratio)} | {'' if row.target is None else ('≤ ' if row.lower else '≥ ') + str(row.target)} "
+                  f"| {'' if met is None else 'yes' if met else 'NO'} | {show(limit)} {why} "
+                  f"| {'' if near is None else f'{near:.0%}'} |", flush=True)
+            for k in ("peer", "rose"):
+                if len(figures[k]) > 1 and max(figures[k]) > 1.3 * min(figures[k]):
+                    print(f"  {row.key}: {k} from {show(min(figures[k]))} to {show(max(figures[k]))}: noisy",
+                          file=sys.stderr)
+            table.append({
+                "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+                "commit": commit, "model": name, "row": row.key, "threads": row.threads, "unit": row.unit,
+                "peer": theirs and f"{theirs:.4g}", "rose": ours and f"{ours:.4g}",
+                "ratio": ratio and f"{ratio:.3g}", "target": row.target,
+                "limit": limit and f"{limit:.4g}", "limited_by": why, "rounds": figures["turns"],
+                "peer_min": figures["peer"] and f"{min(figures['peer']):.4g}" or "",
+                "peer_max": figures["peer"] and f"{max(figures['peer']):.4g}" or "",
+                "rose_min": figures["rose"] and f"{min(figures['rose']):.4g}" or "",
+                "rose_max": figures["rose"] and f"{max(figures['rose']):.4g}" or "",
+            })
+    return table
 
 
-def main():
+def append(path, table):
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    new = not os.path.exists(path)
+    with open(path, "a", encoding="utf-8", newline="") as f:
+        writer = csv.DictWriter(f, fieldnames=list(table[0]), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerows(table)
+    print(f"{len(table)} rows -> {os.path.relpath(path)}")
+
+
+def options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--llama", default=os.path.join(CACHE, "rose-dev", "llama.cpp"), help="what build_llama.sh made")
     p.add_argument("--rose", default=os.path.join(ROOT, "build", "rose"))
@@ -476,7 +576,15 @@ def main():
     p.add_argument("--check-ids", metavar="PYTHON", help="compare the corpus' ids with Hugging Face tokenizers")
     p.add_argument("--machine", help="name of the results file; default: from the processor")
     p.add_argument("--csv", help="file to append to; 'none': no file")
-    a = p.parse_args()
+    p.add_argument("--state", metavar="FILE", help="keep what was measured in FILE, and go on from what it holds")
+    p.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long; exit status 3 if rounds are left")
+    p.add_argument("--limits", metavar="PROGRAM", help="limits.c, compiled; default: it is compiled here")
+    p.add_argument("--commit", help="what the file says was measured; default: git's HEAD")
+    return p, p.parse_args()
+
+
+def main():
+    p, a = options()
 
     def on_alarm(*_):
         raise TimeoutError
@@ -498,14 +606,14 @@ def main():
         paths.append(path)
 
     machine = a.machine or machine_name(a.threads)
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
-                            check=False).stdout.strip()
-    limits = {}
+    commit = a.commit or subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                                        check=False).stdout.strip()
+    state = State(a.state)
     folder = tempfile.mkdtemp(prefix="rose-bench-")
-    table = []
+    table, whole = [], False
     try:
         corpus = make_corpus(a.llama, folder)
-        todo = rows(peer, rose, a.threads, cpu_flags(), limits, corpus)
+        todo = rows(peer, rose, a.threads, cpu_flags(), state.limits, corpus)
         if a.rows == "list":
             print("\n".join(r.key for r in todo))
             return 0
@@ -514,65 +622,23 @@ def main():
         if os.getloadavg()[0] > 0.7:
             print("  other programs are running: the peer's spinning threads lose far more by that than one figure "
                   "shows (2 threads can fall below 1); measure again on a quiet machine", file=sys.stderr)
-        print("\n| model | what | peer | rose | ratio | target | met | limit | rose at |\n|---|---|---|---|---|---|---|---|---|")
-        for number, path in enumerate(paths):
-            measure_limits(a.threads, limits)
-            model = Gguf(path)
-            name = os.path.basename(path).removesuffix(".gguf")
-            for row in todo:
-                if row.key == "tokenise" and number:
-                    continue  # the vocabulary is the same in all of them
-                figures, notes = measure(row, path, peer, rose, a.rounds)
-                theirs, ours = (statistics.median(figures[k]) if figures[k] else None for k in ("peer", "rose"))
-                limit, why = row.limit(model) if row.limit else (None, "")
-                ratio = ours / theirs if ours and theirs else None
-                met = None if ratio is None or row.target is None else \
-                    ratio <= row.target if row.lower else ratio >= row.target
-                near = None if not ours or not limit else limit / ours if row.lower else ours / limit
-                print(f"| {name.split('.')[-1]} | {row.title} | {show(theirs)} | {show(ours)} {row.unit} "
-                      f"| {show(ratio)} | {'' if row.target is None else ('≤ ' if row.lower else '≥ ') + str(row.target)} "
-                      f"| {'' if met is None else 'yes' if met else 'NO'} | {show(limit)} {why} "
-                      f"| {'' if near is None else f'{near:.0%}'} |", flush=True)
-                for note in notes:
-                    print(f"  {note}", file=sys.stderr)
-                for k in ("peer", "rose"):
-                    if len(figures[k]) > 1 and max(figures[k]) > 1.3 * min(figures[k]):
-                        print(f"  {row.key}: {k} from {show(min(figures[k]))} to {show(max(figures[k]))}: noisy",
-                              file=sys.stderr)
-                table.append({
-                    "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
-                    "commit": commit, "model": name, "row": row.key, "threads": row.threads, "unit": row.unit,
-                    "peer": theirs and f"{theirs:.4g}", "rose": ours and f"{ours:.4g}",
-                    "ratio": ratio and f"{ratio:.3g}", "target": row.target,
-                    "limit": limit and f"{limit:.4g}", "limited_by": why, "rounds": a.rounds,
-                    "peer_min": figures["peer"] and f"{min(figures['peer']):.4g}" or "",
-                    "peer_max": figures["peer"] and f"{max(figures['peer']):.4g}" or "",
-                    "rose_min": figures["rose"] and f"{min(figures['rose']):.4g}" or "",
-                    "rose_max": figures["rose"] and f"{max(figures['rose']):.4g}" or "",
-                })
+        try:
+            whole = measure_all(a, paths, todo, peer, rose, state)
+        except KeyboardInterrupt:
+            print("stopped; what was measured is kept", file=sys.stderr)
+        table = tell(a, paths, todo, state, commit)
         print()
-        show_limits(limits)
+        show_limits(state.limits)
         if rose:
             size = os.path.getsize(a.rose) / 1e6
             print(f"rose itself: {size:.2f} MB on disk (target: under 5)")
         if a.check_ids and corpus:
             print("\n" + check_ids(peer, rose, a.check_ids, paths[0], corpus))
-    except KeyboardInterrupt:
-        print("stopped; what was measured is kept", file=sys.stderr)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-    if a.csv != "none" and table:
-        path = a.csv or os.path.join(ROOT, "bench", "results", machine + ".csv")
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        new = not os.path.exists(path)
-        with open(path, "a", newline="", encoding="utf-8") as f:
-            writer = csv.DictWriter(f, fieldnames=list(table[0]), lineterminator="\n")
-            if new:
-                writer.writeheader()
-            writer.writerows(table)
-        print(f"\n{len(table)} rows appended to {os.path.relpath(path)}")
-    return 0
+    if a.csv != "none" and table and (whole or not a.state):
+        append(a.csv or os.path.join(ROOT, "bench", "results", machine + ".csv"), table)
+    return 0 if whole else 3
 
 
 if __name__ == "__main__":
