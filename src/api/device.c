@@ -56,7 +56,10 @@ enum rose_status device_open_jit(struct rose_device *d, const struct rose_device
 static void open_blas(struct rose_device *d, const struct rose_device_options *o)
 {
     const char *home = option_env("CUDA_HOME");
-    struct cuda_blas_places places = {.cuda_home = home ? home : option_env("CUDA_PATH"), .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME")};
+    struct arena a;
+    arena_init(&a, 0);
+    struct cuda_blas_places places = {.cuda_home = home ? home : option_env("CUDA_PATH"), .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME"),
+                                      .cache_dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a)};
     struct rose_error why = {0};
     struct strbuf line = {0};
     if (cuda_blas_open(d->device, &places, &d->device->blas, &why) != ROSE_OK)
@@ -64,6 +67,7 @@ static void open_blas(struct rose_device *d, const struct rose_device_options *o
     else if (cuda_blas_print(d->device->blas, &line), line.p)
         say(o, ROSE_MESSAGE_DEBUG, line.p);
     strbuf_free(&line);
+    arena_free(&a);
 }
 
 static enum rose_status open_cuda(struct rose_device *d, const struct rose_device_options *o, int index, struct rose_error *err)

@@ -99,6 +99,7 @@ static void say_plan(const struct rose_engine *e)
                  p->count, p->record_s, p->tune_s, p->decodes, p->graph_s);
         device_say(e->device, ROSE_MESSAGE_INFO, line);
         if (p->tuned[0]) device_say(e->device, ROSE_MESSAGE_INFO, p->tuned);
+        if (p->products[0]) device_say(e->device, ROSE_MESSAGE_INFO, p->products);
     }
     if (i->upload_seconds <= 0 || e->model->dummy) return;
     snprintf(line, sizeof line, "weights to the GPU: %.2f s, %.1f GB/s", i->upload_seconds, (double)i->weights_bytes / i->upload_seconds / 1e9);

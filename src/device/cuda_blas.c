@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "device/cuda_blas.h"
+#include "device/cuda_blas_internal.h"
 
 #include <dlfcn.h>
 #include <glob.h>
@@ -8,67 +8,14 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "device/cuda_device.h"
 
-/* The few of cuBLASLt's declarations that are used (cuBLAS manual, "cublasLt API"; the same in 12 and 13). */
-typedef void *blas_object; /* handle, operation, layout, preference */
-typedef int blas_status;   /* 0: success */
 enum { COMPUTE_F32 = 68, TYPE_F32 = 0, TYPE_BF16 = 14, OPERATION_T = 1 };
 enum { MATMUL_TRANS_A = 3 };
 enum { REDUCTION_IN_F32 = 2 }; /* sums of split products meet in float32, never in y's type */
+enum { NOT_SUPPORTED = 15 };
 enum { PREFERENCE_WORKSPACE = 1, PREFERENCE_REDUCTIONS = 3, PREFERENCE_ALIGN_A = 5, PREFERENCE_ALIGN_B, PREFERENCE_ALIGN_C, PREFERENCE_ALIGN_D };
-struct blas_algorithm {
-    uint64_t data[8];
-};
-struct blas_choice {
-    struct blas_algorithm algorithm;
-    size_t workspace;
-    blas_status state;
-    float waves;
-    int reserved[4];
-};
-struct blas_api {
-    blas_status (*create)(blas_object *handle);
-    blas_status (*destroy)(blas_object handle);
-    const char *(*status_string)(blas_status status);
-    size_t (*version)(void);
-    blas_status (*operation_create)(blas_object *out, int compute, int scale);
-    blas_status (*operation_destroy)(blas_object operation);
-    blas_status (*operation_set)(blas_object operation, int attribute, const void *value, size_t bytes);
-    blas_status (*layout_create)(blas_object *out, int type, uint64_t rows, uint64_t cols, int64_t leading);
-    blas_status (*layout_destroy)(blas_object layout);
-    blas_status (*preference_create)(blas_object *out);
-    blas_status (*preference_destroy)(blas_object preference);
-    blas_status (*preference_set)(blas_object preference, int attribute, const void *value, size_t bytes);
-    blas_status (*choose)(blas_object handle, blas_object operation, blas_object a, blas_object b, blas_object c, blas_object d,
-                          blas_object preference, int wanted, struct blas_choice *out, int *count);
-    blas_status (*matmul)(blas_object handle, blas_object operation, const void *alpha, const void *a, blas_object a_layout,
-                          const void *b, blas_object b_layout, const void *beta, const void *c, blas_object c_layout, void *d,
-                          blas_object d_layout, const struct blas_algorithm *algorithm, void *workspace, size_t workspace_bytes,
-                          void *stream);
-};
-
-struct blas_key {
-    int64_t x_stride, y_stride;
-    int32_t n, k;
-    uint32_t rows, align_x, align_w, align_y;
-    int32_t out_f32, update;
-};
-struct blas_entry {
-    struct blas_key key;
-    bool used;
-    blas_object w, x, y;
-    struct blas_algorithm algorithm;
-};
-enum { ENTRIES = 1024, PROBES = 8 };
-
-struct cuda_blas {
-    struct blas_api api;
-    void *library;
-    char path[1024], looked[2048];
-    blas_object handle, operation;
-    struct blas_entry entries[ENTRIES];
-    uint32_t evicted;
-};
 
 /* ---- finding ---- */
 
@@ -162,6 +109,7 @@ static enum rose_status load(struct cuda_blas *b, struct rose_error *err)
         {"cublasLtMatmulPreferenceDestroy", (void **)&b->api.preference_destroy},
         {"cublasLtMatmulPreferenceSetAttribute", (void **)&b->api.preference_set},
         {"cublasLtMatmulAlgoGetHeuristic", (void **)&b->api.choose},
+        {"cublasLtMatmulAlgoCheck", (void **)&b->api.check},
         {"cublasLtMatmul", (void **)&b->api.matmul},
     };
     for (size_t i = 0; i < ROSE_COUNT(symbols); i++) {
@@ -176,6 +124,17 @@ static enum rose_status checked(const struct cuda_blas *b, blas_status code, con
     if (code == 0) return ROSE_OK;
     const char *text = b->api.status_string(code);
     return status_set(err, ROSE_DEVICE, "%s of %s: %s", what, b->path, text ? text : "unknown");
+}
+
+/* Measured choices hold for this GPU, driver and library. */
+static void open_table(struct cuda_blas *b, const struct cuda_device *d, const char *cache_dir)
+{
+    char identity[256];
+    int driver = 0;
+    if (d->api.driver_version(&driver) != 0) driver = 0;
+    snprintf(identity, sizeof identity, "cuBLASLt %zu, driver %d, %.90s, %s, %d SMs, %d bytes of workspace", b->api.version(), driver, d->base.info.name, d->base.info.arch,
+             d->base.info.units, CUDA_BLAS_WORKSPACE);
+    cuda_blas_table_open(&b->table, cache_dir, identity);
 }
 
 enum rose_status cuda_blas_open(struct device *device, const struct cuda_blas_places *places, struct cuda_blas **out,
@@ -194,6 +153,7 @@ enum rose_status cuda_blas_open(struct device *device, const struct cuda_blas_pl
     if (s == ROSE_OK) s = checked(b, b->api.operation_create(&b->operation, COMPUTE_F32, TYPE_F32), "cublasLtMatmulDescCreate", err);
     if (s == ROSE_OK)
         s = checked(b, b->api.operation_set(b->operation, MATMUL_TRANS_A, &transposed, sizeof transposed), "cublasLtMatmulDescSetAttribute", err);
+    if (s == ROSE_OK) open_table(b, (const struct cuda_device *)device, places->cache_dir);
     if (s == ROSE_OK)
         *out = b;
     else
@@ -213,6 +173,7 @@ void cuda_blas_close(struct cuda_blas *b)
 {
     if (!b) return;
     for (int i = 0; i < ENTRIES; i++) entry_free(b, &b->entries[i]);
+    cuda_blas_table_close(&b->table);
     if (b->operation) b->api.operation_destroy(b->operation);
     if (b->handle) b->api.destroy(b->handle);
     /* The library stays mapped: it keeps threads and state of its own. */
@@ -234,37 +195,83 @@ static uint32_t alignment(const void *p, int64_t bytes)
     return (uint32_t)(bits & (~bits + 1));
 }
 
+struct blas_key cuda_blas_key(const struct cuda_blas_params *p, uint32_t rows)
+{
+    int element = p->out_f32 ? 4 : 2;
+    struct blas_key key;
+    memset(&key, 0, sizeof key);
+    key.x_stride = p->x_stride, key.y_stride = p->y_stride;
+    key.n = p->n, key.k = p->k, key.rows = rows;
+    key.align_x = alignment(p->x, p->x_stride * 2), key.align_w = alignment(p->w, (int64_t)p->k * 2);
+    key.align_y = alignment(p->y, p->y_stride * element);
+    key.out_f32 = p->out_f32, key.update = p->beta != 0;
+    return key;
+}
+
+/* Column-major, as the library thinks: y^T [n, rows] = w^T^T [n, k] x^T [k, rows]. */
+static blas_status make_layouts(struct cuda_blas *b, const struct blas_key *k, struct blas_entry *e)
+{
+    e->key = *k, e->used = true;
+    blas_status s = b->api.layout_create(&e->w, TYPE_BF16, (uint64_t)k->k, (uint64_t)k->n, k->k);
+    if (!s) s = b->api.layout_create(&e->x, TYPE_BF16, (uint64_t)k->k, k->rows, k->x_stride);
+    if (!s) s = b->api.layout_create(&e->y, k->out_f32 ? TYPE_F32 : TYPE_BF16, (uint64_t)k->n, k->rows, k->y_stride);
+    return s;
+}
+
+static blas_status choose(struct cuda_blas *b, const struct blas_entry *e, struct blas_choice *choices, int wanted, int *count)
+{
+    blas_object preference = NULL;
+    uint64_t workspace = CUDA_BLAS_WORKSPACE;
+    const uint32_t reductions = REDUCTION_IN_F32;
+    const uint32_t align[] = {e->key.align_w, e->key.align_x, e->key.align_y, e->key.align_y};
+    *count = 0;
+    blas_status s = b->api.preference_create(&preference);
+    if (!s) s = b->api.preference_set(preference, PREFERENCE_WORKSPACE, &workspace, sizeof workspace);
+    if (!s) s = b->api.preference_set(preference, PREFERENCE_REDUCTIONS, &reductions, sizeof reductions);
+    for (int i = 0; i < 4 && !s; i++) s = b->api.preference_set(preference, PREFERENCE_ALIGN_A + i, &align[i], sizeof align[i]);
+    if (!s) s = b->api.choose(b->handle, b->operation, e->w, e->x, e->y, e->y, preference, wanted, choices, count);
+    if (!s && *count < 1) s = NOT_SUPPORTED;
+    if (preference) b->api.preference_destroy(preference);
+    return s;
+}
+
+enum rose_status cuda_blas_choices(struct cuda_blas *b, const struct blas_key *k, struct blas_choice *choices, int wanted, int *count, struct rose_error *err)
+{
+    struct blas_entry e = {0};
+    blas_status s = make_layouts(b, k, &e);
+    if (!s) s = choose(b, &e, choices, wanted, count);
+    entry_free(b, &e);
+    return checked(b, s, "algorithms for a product", err);
+}
+
+/* An algorithm measured for this shape or one of a few rows more, if the library still knows it. */
+static bool measured(struct cuda_blas *b, struct blas_entry *e)
+{
+    const struct blas_measured *m = cuda_blas_table_near(&b->table, &e->key);
+    struct blas_choice result = {0};
+    if (!m || b->api.check(b->handle, b->operation, e->w, e->x, e->y, e->y, &m->algorithm, &result) || result.state || result.workspace > CUDA_BLAS_WORKSPACE) return false;
+    e->algorithm = m->algorithm;
+    return true;
+}
+
 static enum rose_status make_entry(struct cuda_blas *b, const struct blas_key *k, struct blas_entry *e, struct rose_error *err)
 {
     struct blas_choice choice = {0};
-    blas_object preference = NULL;
-    int count = 0, type = k->out_f32 ? TYPE_F32 : TYPE_BF16;
-    uint64_t workspace = CUDA_BLAS_WORKSPACE;
-    e->key = *k, e->used = true;
-    /* Column-major, as the library thinks: y^T [n, rows] = w^T^T [n, k] x^T [k, rows]. */
-    blas_status s = b->api.layout_create(&e->w, TYPE_BF16, (uint64_t)k->k, (uint64_t)k->n, k->k);
-    if (!s) s = b->api.layout_create(&e->x, TYPE_BF16, (uint64_t)k->k, k->rows, k->x_stride);
-    if (!s) s = b->api.layout_create(&e->y, type, (uint64_t)k->n, k->rows, k->y_stride);
-    if (!s) s = b->api.preference_create(&preference);
-    if (!s) s = b->api.preference_set(preference, PREFERENCE_WORKSPACE, &workspace, sizeof workspace);
-    const uint32_t reductions = REDUCTION_IN_F32;
-    if (!s) s = b->api.preference_set(preference, PREFERENCE_REDUCTIONS, &reductions, sizeof reductions);
-    const uint32_t align[] = {k->align_w, k->align_x, k->align_y, k->align_y};
-    for (int i = 0; i < 4 && !s; i++) s = b->api.preference_set(preference, PREFERENCE_ALIGN_A + i, &align[i], sizeof align[i]);
-    if (!s) s = b->api.choose(b->handle, b->operation, e->w, e->x, e->y, e->y, preference, 1, &choice, &count);
-    if (!s && count < 1) s = 15; /* not supported */
-    if (preference) b->api.preference_destroy(preference);
+    int count;
+    blas_status s = make_layouts(b, k, e);
+    if (!s && measured(b, e)) return ROSE_OK;
+    if (!s) s = choose(b, e, &choice, 1, &count);
     e->algorithm = choice.algorithm;
     if (!s) return ROSE_OK;
     entry_free(b, e);
     return checked(b, s, "an algorithm for a product", err);
 }
 
+static uint64_t hash_of(const struct blas_key *k) { return hash_bytes(k, sizeof *k, 0); }
+
 static enum rose_status find_entry(struct cuda_blas *b, const struct blas_key *k, struct blas_entry **out, struct rose_error *err)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    const unsigned char *bytes = (const unsigned char *)k;
-    for (size_t i = 0; i < sizeof *k; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    uint64_t hash = hash_of(k);
     struct blas_entry *e = NULL;
     for (uint32_t i = 0; i < PROBES; i++) {
         struct blas_entry *at = &b->entries[(hash + i) % ENTRIES];
@@ -280,23 +287,24 @@ static enum rose_status find_entry(struct cuda_blas *b, const struct blas_key *k
     return make_entry(b, k, e, err);
 }
 
+void cuda_blas_forget(struct cuda_blas *b, const struct blas_key *k)
+{
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct blas_entry *at = &b->entries[(hash_of(k) + i) % ENTRIES];
+        if (at->used && !memcmp(&at->key, k, sizeof *k)) entry_free(b, at);
+    }
+}
+
 enum rose_status cuda_blas_run(void *stream, const void *params, struct rose_error *err)
 {
     const struct cuda_blas_params *p = params;
     struct cuda_blas *b = p->blas;
     struct blas_entry *e = NULL;
     if (!p->rows) return ROSE_OK;
-    int element = p->out_f32 ? 4 : 2;
-    struct blas_key key;
-    memset(&key, 0, sizeof key);
-    key.x_stride = p->x_stride, key.y_stride = p->y_stride;
-    key.n = p->n, key.k = p->k, key.rows = p->rows;
-    key.align_x = alignment(p->x, p->x_stride * 2), key.align_w = alignment(p->w, (int64_t)p->k * 2);
-    key.align_y = alignment(p->y, p->y_stride * element);
-    key.out_f32 = p->out_f32, key.update = p->beta != 0;
+    struct blas_key key = cuda_blas_key(p, p->rows);
     ROSE_TRY(find_entry(b, &key, &e, err));
     return checked(b,
                    b->api.matmul(b->handle, b->operation, &p->alpha, p->w, e->w, p->x, e->x, &p->beta, p->y, e->y, p->y, e->y,
-                                 &e->algorithm, p->workspace, CUDA_BLAS_WORKSPACE, stream),
+                                 b->trial ? b->trial : &e->algorithm, p->workspace, CUDA_BLAS_WORKSPACE, stream),
                    "cublasLtMatmul", err);
 }

@@ -11,6 +11,7 @@ struct cuda_blas;
 struct cuda_blas_places {
     const char *path;                   /* the library itself, or its directory: then nowhere else */
     const char *cuda_home, *venv, *home; /* values of CUDA_HOME, VIRTUAL_ENV, HOME */
+    const char *cache_dir;              /* where measured choices are kept (cuda_blas_table.h); NULL: nowhere */
 };
 /* ROSE_NOT_FOUND: not on this machine, the message says where it was looked for. The caller puts it into device->blas and closes
  * it after the device's programs. */
@@ -35,7 +36,16 @@ struct cuda_blas_params {
     float alpha, beta;
     bool out_f32;
 };
-/* The algorithm is the library's own choice, asked once for a shape and kept. */
+/* The algorithm is the fastest that was measured for the shape, else the library's own choice; looked up once for a shape. */
 enum rose_status cuda_blas_run(void *stream, const void *params, struct rose_error *err);
+
+/* Measures the products of finished programs, each with the rows that its program expects, over the weights of all layers in turn: a few
+ * of the library's choices a shape, the fastest goes into the table and its file. Shapes that are there already cost nothing; what does
+ * not fit into limit_s is left to a later start. While loading, when nothing runs: results are overwritten. */
+struct cuda_blas_tuned {
+    int shapes, measured, changed; /* changed: of all shapes those whose fastest is not the library's first choice */
+    double seconds;
+};
+enum rose_status cuda_blas_tune(struct device *device, struct program *const *programs, int count, double limit_s, struct cuda_blas_tuned *out, struct rose_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda_blas.h"
 #include "engine/pool.h"
 #include "ops/plan.h"
 #include "tensor/dtype.h"
@@ -114,7 +115,11 @@ static enum rose_status open_programs(struct pool *p, struct rose_error *err)
     }
     if (!on_cuda(p)) return program_finish(m->bucket[0].program, NULL, m->work_bytes = 0, err);
     if (m->work_bytes && !(m->work = device_alloc(p->device, m->work_bytes, DEVICE_MEMORY_LOCAL, err))) return ROSE_NO_MEMORY;
-    for (int i = 0; i < m->count; i++) ROSE_TRY(program_finish(m->bucket[i].program, m->work, m->work_bytes, err));
+    struct program *forwards[ROSE_COUNT(m->bucket)];
+    for (int i = 0; i < m->count; i++) ROSE_TRY(program_finish(forwards[i] = m->bucket[i].program, m->work, m->work_bytes, err));
+    static const double limit_s = 0.6;
+    struct cuda_blas_tuned tuned;
+    ROSE_TRY(cuda_blas_tune(p->device, forwards, m->count, limit_s, &tuned, err));
     return device_wait(p->device, NULL, err); /* counters are zero */
 }
 

@@ -32,6 +32,7 @@ struct programs {
     size_t work_bytes, graph_bytes;
     double draft_s, compile_s, record_s, tune_s, graph_s; /* how long the parts of opening took */
     char tuned[600]; /* what measuring chose, for people */
+    char products[160]; /* the same of cuBLASLt's algorithms */
 };
 
 /* The list of buckets and, on CUDA, drafts of all programs: every kernel is requested, *work_bytes is what they will share. Needs

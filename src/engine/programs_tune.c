@@ -123,7 +123,6 @@ enum rose_status programs_tune(struct engine *e, struct rose_error *err)
     struct choice *choices = calloc(TRIED, sizeof *choices);
     int n = 0;
     enum rose_status s = choices ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
-    double began = engine_now();
     for (int i = 0; i < TRIED && s == ROSE_OK; i++) {
         int at = 0;
         while (at < p->decodes - p->shareds - 1 && p->bucket[at].rows < wanted[i]) at++;
@@ -137,7 +136,6 @@ enum rose_status programs_tune(struct engine *e, struct rose_error *err)
             if (fabs(log((double)choices[k].rows / p->bucket[i].rows)) < fabs(log((double)choices[nearest].rows / p->bucket[i].rows))) nearest = k;
         apply(&choices[nearest], p->bucket[i].program);
     }
-    p->tune_s = engine_now() - began;
     free(choices);
     return s;
 }

@@ -32,6 +32,7 @@ static size_t log_n_;
 static char fail_function_[64], break_kernel_[64];
 static int fail_nth_, fail_code_, break_code_, pending_, broken_, alive_, attributes_[256];
 static struct cu_graph_st *capturing_;
+static float elapsed_ms_ = 8;
 static size_t object_bytes_[1024];
 static void *objects_[1024]; /* what a lost context never gives back is freed by fake_reset */
 
@@ -96,6 +97,10 @@ EXPORT void fake_break(const char *kernel, int code)
     snprintf(break_kernel_, sizeof break_kernel_, "%s", kernel);
     break_code_ = code;
 }
+EXPORT void fake_elapsed(float ms)
+{
+    elapsed_ms_ = ms;
+}
 EXPORT void fake_reset(void)
 {
     static const int usual[][2] = {{CU_ATTR_THREADS_PER_BLOCK, 1024},
@@ -120,6 +125,7 @@ EXPORT void fake_reset(void)
     fail_function_[0] = break_kernel_[0] = '\0';
     fail_nth_ = pending_ = broken_ = 0;
     capturing_ = NULL;
+    elapsed_ms_ = 8;
 }
 
 /* Every call: the planned failure, or what broke the context. */
@@ -352,7 +358,7 @@ API cuEventElapsedTime(float *ms, cu_event from, cu_event to);
 API cuEventElapsedTime(float *ms, cu_event from, cu_event to)
 {
     (void)from, (void)to;
-    *ms = 8.0f;
+    *ms = elapsed_ms_;
     return CU_SUCCESS;
 }
 API cuModuleLoadData(cu_module *module, const void *image);

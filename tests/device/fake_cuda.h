@@ -15,6 +15,8 @@ void fake_fail(const char *function, int nth, int code);
 void fake_break(const char *kernel, int code);
 /* A device attribute's value. */
 void fake_attribute(int attribute, int value);
+/* What lies between two events, whatever ran; 8 at first. */
+void fake_elapsed(float ms);
 /* Objects that were made and not destroyed: memory, host memory, events, streams, modules, graphs,
  * executables, contexts. */
 int fake_alive(void);
