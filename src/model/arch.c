@@ -6,6 +6,7 @@
 
 #include "model/config_util.h"
 #include "model/slots.h"
+#include "weights/gguf.h"
 #include "weights/weights.h"
 
 typedef struct arena arena_t;
@@ -152,26 +153,22 @@ static enum rose_status smollm3_json(arena_t *arena, const struct json *j, struc
 
 /* --- the same from GGUF ---------------------------------------------------------------------------------------------------- */
 
+/* "gemma-embedding" is Gemma 3 that sees to both sides. */
 static enum rose_status gemma_gguf(arena_t *arena, struct weights *w, struct model_config *c, struct rose_error *err)
 {
     (void)arena;
     c->embedding_scale = sqrtf((float)c->hidden);
     bool gemma3 = str_is(str_of(c->arch->name), "gemma3_text");
-    int32_t period = gemma3 ? 6 : 2, window;
-    ROSE_TRY(config_gguf_size(w, "attention.sliding_window", INT32_MAX, gemma3 ? 1024 : 4096, &window, err));
-    for (int32_t i = 0; i < c->layers; i++) c->layer[i].window = (i + 1) % period ? window : 0;
+    struct str name = {0};
+    ROSE_TRY(gguf_str(w, "general.architecture", &name, err));
+    c->bidirectional = c->arch->gguf_embeds && str_is(name, c->arch->gguf_embeds);
+    ROSE_TRY(config_gguf_pattern(w, c, gemma3 ? 1024 : 4096, gemma3 ? 6 : 2, false, err));
     c->attention_softcap = (float)config_gguf_num(w, "attn_logit_softcapping", gemma3 ? 0 : 50);
     c->logits_softcap = (float)config_gguf_num(w, "final_logit_softcapping", gemma3 ? 0 : 30);
     /* The file does not carry query_pre_attn_scalar; only the 27B models differ from the head size: hidden / heads. */
     bool gemma27 = gemma3 ? c->layers == 62 : c->layers == 46;
     c->attention_scale = 1 / sqrtf((float)(gemma27 ? c->hidden / c->heads.heads : c->heads.head_dim));
-    if (!gemma3) return ROSE_OK;
-    c->ropes[1] = (struct rope_config){.scaling = ROPE_DEFAULT, .rotary_dim = c->ropes[0].rotary_dim, .factor = 1,
-                                       .theta = config_gguf_num(w, "rope.freq_base_swa", 10000)};
-    ROSE_TRY(config_rope_check(&c->ropes[1], weights_path(w), err));
-    c->ropes_count = 2;
-    for (int32_t i = 0; i < c->layers; i++) c->layer[i].rope = c->layer[i].window ? 1 : 0;
-    return ROSE_OK;
+    return gemma3 ? config_gguf_local_rope(w, c, err) : ROSE_OK;
 }
 
 static enum rose_status granite_gguf(arena_t *arena, struct weights *w, struct model_config *c, struct rose_error *err)
@@ -218,7 +215,7 @@ static const struct arch rows[] = {
     {.name = "gemma2", .gguf = "gemma2", .hf_class = "Gemma2ForCausalLM", .extra = gemma_slots, .norms = MODEL_NORM_SANDWICH, .norm_offset = 1,
      .activation = OP_ACT_GELU_TANH, .reads_attention_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 4, .head_dim = 256, .tied = true, .beyond_half = true,
      .from_json = gemma2_json, .from_gguf = gemma_gguf},
-    {.name = "gemma3_text", .gguf = "gemma3", .hf_class = "Gemma3ForCausalLM", .extra = gemma_slots, .norms = MODEL_NORM_SANDWICH, .norm_offset = 1,
+    {.name = "gemma3_text", .gguf = "gemma3", .gguf_embeds = "gemma-embedding", .hf_class = "Gemma3ForCausalLM", .extra = gemma_slots, .norms = MODEL_NORM_SANDWICH, .norm_offset = 1,
      .activation = OP_ACT_GELU_TANH, .reads_attention_bias = true, .windows = ARCH_WINDOWS_TYPES, .window = 4096, .kv_heads = 4, .head_dim = 256, .tied = true, .beyond_half = true,
      .qk_norm = MODEL_QK_NORM_HEAD, .from_json = gemma3_json, .from_gguf = gemma_gguf},
     {.name = "phi3", .gguf = "phi3", .hf_class = "Phi3ForCausalLM", .fused_qkv = true, .fused_gate_up = true, .windows = ARCH_WINDOWS_ALL, .eps = 1e-5,
@@ -252,7 +249,7 @@ const struct arch *arch_find_gguf(struct str architecture)
 {
     const struct arch *a;
     for (int i = 0; (a = arch_at(i)); i++) {
-        if (a->gguf && str_is(architecture, a->gguf)) return a;
+        if ((a->gguf && str_is(architecture, a->gguf)) || (a->gguf_embeds && str_is(architecture, a->gguf_embeds))) return a;
         if (a->older && a->older->gguf && str_is(architecture, a->older->gguf)) return a->older;
     }
     return NULL;

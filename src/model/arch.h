@@ -38,11 +38,15 @@ enum slot {
     SLOT_V_BIAS,
     SLOT_QKV_BIAS,
     SLOT_Q_NORM,
+    SLOT_Q_NORM_BIAS,
     SLOT_K_NORM,
+    SLOT_K_NORM_BIAS,
     SLOT_O,
     SLOT_O_BIAS,
     SLOT_POST_ATTN_NORM,
     SLOT_POST_ATTN_NORM_BIAS,
+    SLOT_SECOND_NORM, /* JinaBERT for code: norm(h + post_attn_norm(h + attention(h))) */
+    SLOT_SECOND_NORM_BIAS,
     SLOT_FFN_NORM,
     SLOT_FFN_NORM_BIAS,
     SLOT_GATE,
@@ -149,6 +153,7 @@ enum arch_inner { ARCH_INNER_NONE, ARCH_INNER_TANH, ARCH_INNER_RELU, ARCH_INNER_
 struct arch {
     const char *name;               /* Hugging Face model_type */
     const char *gguf;               /* general.architecture, NULL: not in GGUF */
+    const char *gguf_embeds;        /* the same of files that embed, where it is another; NULL: it is not */
     const char *hf_class;           /* for people */
     const struct slot_row *extra;   /* rows that replace (same slot) or add to the family's, ended by slot == SLOT_COUNT */
     const struct slot_row *family;  /* the rows beneath extra; NULL: the Llama family's */
@@ -157,9 +162,11 @@ struct arch {
     const char *older_tensor;
     const char *const (*aliases)[2]; /* {key as the shared reader calls it, key in this config.json}, ended by NULL */
     bool encoder;                   /* bidirectional, never generates */
+    bool alibi;                     /* may have position_embedding_type "alibi" */
     enum arch_inner inner;          /* what stands before the output of a sequence classifier */
     bool token_inner;               /* of a token classifier too */
-    bool fused_qkv, fused_gate_up;  /* one tensor in the file (both formats) */
+    bool fused_qkv, fused_gate_up;  /* one tensor in the file (GGUF: as the file has them) */
+    bool up_first;                  /* of fused_gate_up: the rows of up stand before those of gate */
     bool gguf_pairs;                /* GGUF conversion permuted q and k: rotary pairs lie side by side */
     enum model_norms norms;
     enum model_qk_norm qk_norm;

@@ -1,10 +1,11 @@
 /* The encoders' rows (BERT: Devlin et al. 2019; RoBERTa: Liu et al. 2019; XLM-RoBERTa: Conneau et al. 2020; DistilBERT: Sanh et al. 2019;
- * MPNet: Song et al. 2020; ModernBERT: Warner et al. 2024; NomicBERT: Nussbaum et al. 2024). */
+ * MPNet: Song et al. 2020; ModernBERT: Warner et al. 2024; NomicBERT: Nussbaum et al. 2024; JinaBERT v2: Günther et al. 2023). */
 #include <math.h>
 
 #include "model/arch.h"
 #include "model/config_util.h"
 #include "model/slots.h"
+#include "weights/gguf.h"
 #include "weights/weights.h"
 
 typedef struct arena arena_t;
@@ -21,7 +22,8 @@ static enum rose_status encoder(const struct json *j, struct model_config *c, st
     if (json_bool(json_get(j, "is_decoder"), false))
         return status_set(err, ROSE_UNSUPPORTED, "config.json: \"is_decoder\" makes this %s a generator, which is not supported", c->arch->name);
     struct str kind = json_str(json_get(j, "position_embedding_type"), "absolute");
-    if (!str_is(kind, "absolute") && !str_is(kind, "rotary") && !str_is(kind, "rope"))
+    c->alibi = str_is(kind, "alibi") && c->arch->alibi;
+    if (!str_is(kind, "absolute") && !str_is(kind, "rotary") && !str_is(kind, "rope") && !c->alibi)
         return status_set(err, ROSE_UNSUPPORTED, "config.json: position embeddings of type \"" STR_FMT "\" are not supported", STR_ARG(kind));
     c->norm = OP_NORM_LAYER;
     c->norm_bias = c->embed_norm = true;
@@ -130,6 +132,22 @@ static enum rose_status nomic_json(arena_t *arena, const struct json *j, struct 
     return ROSE_OK;
 }
 
+/* Gated, without positions. The files' GLU is named by a key of its own, not by hidden_act. */
+static enum rose_status jina_json(arena_t *arena, const struct json *j, struct model_config *c, struct rose_error *err)
+{
+    (void)arena;
+    ROSE_TRY(encoder(j, c, err));
+    ROSE_TRY(config_int(j, "type_vocab_size", 1, 1 << 16, 2, &c->types, err));
+    struct str kind = json_str(json_get(j, "feed_forward_type"), "original");
+    if (!str_is(kind, "geglu") && !str_is(kind, "reglu"))
+        return status_set(err, ROSE_UNSUPPORTED, "config.json: JinaBERT's feed_forward_type \"" STR_FMT "\" is not supported; geglu and reglu are", STR_ARG(kind));
+    if (!c->alibi) return status_set(err, ROSE_UNSUPPORTED, "config.json: JinaBERT without \"position_embedding_type\": \"alibi\" is not supported");
+    c->activation = str_is(kind, "reglu") ? OP_ACT_RELU : OP_ACT_GELU_ERF;
+    c->qkv_bias = c->o_bias = c->final_norm_absent = true;
+    no_rope(c);
+    return ROSE_OK;
+}
+
 /* --- GGUF ------------------------------------------------------------------------------------------------------------------ */
 
 static int32_t rows_of(struct weights *w, const char *name)
@@ -157,6 +175,40 @@ static enum rose_status bert_gguf(arena_t *arena, struct weights *w, struct mode
     return ROSE_OK;
 }
 
+/* One name for both kinds; the second norm tells them apart. */
+static enum rose_status jina_gguf(arena_t *arena, struct weights *w, struct model_config *c, struct rose_error *err)
+{
+    (void)arena, (void)err;
+    if (weights_find(w, "blk.0.attn_norm_2.weight")) c->arch = c->arch->older;
+    c->qk_norm = c->arch->qk_norm;
+    c->norm = OP_NORM_LAYER;
+    c->norm_eps = (float)config_gguf_num(w, "attention.layer_norm_epsilon", 1e-12);
+    c->norm_bias = c->embed_norm = c->final_norm_absent = c->tied = c->alibi = true;
+    c->qkv_bias = c->o_bias = true;
+    c->mlp_bias = false; /* down's is always there */
+    c->types = rows_of(w, "token_types.weight");
+    c->activation = OP_ACT_GELU_ERF;
+    no_rope(c);
+    return ROSE_OK;
+}
+
+/* The same rule as in config.json, by llama.cpp's keys: sliding_window_pattern n, or a switch a layer. */
+static enum rose_status modernbert_gguf(arena_t *arena, struct weights *w, struct model_config *c, struct rose_error *err)
+{
+    (void)arena;
+    c->norm = OP_NORM_LAYER;
+    c->norm_eps = (float)config_gguf_num(w, "attention.layer_norm_epsilon", 1e-5);
+    c->embed_norm = c->tied = true;
+    c->first_norm_absent = !weights_find(w, "blk.0.attn_norm.weight");
+    ROSE_TRY(config_gguf_pattern(w, c, 0, 3, true, err));
+    ROSE_TRY(config_gguf_local_rope(w, c, err));
+    const struct gguf_value *act = config_gguf_find(w, "hidden_activation");
+    struct str name = {0};
+    if (act && (!gguf_text(act, &name) || !config_activation(name, &c->activation)))
+        return status_at(err, ROSE_UNSUPPORTED, weights_path(w), (int64_t)act->offset, "%s: the activation \"" STR_FMT "\" is not supported", weights_path(w), STR_ARG(name));
+    return ROSE_OK;
+}
+
 static const char *const distilbert_aliases[][2] = {{"hidden_size", "dim"}, {"num_hidden_layers", "n_layers"}, {"num_attention_heads", "n_heads"},
                                                     {"intermediate_size", "hidden_dim"}, {"hidden_act", "activation"}, {NULL, NULL}};
 static const char *const modernbert_aliases[][2] = {{"layer_norm_eps", "norm_eps"}, {NULL, NULL}};
@@ -170,6 +222,10 @@ static const struct arch nomic_older = {.name = "nomic_bert", .gguf = "nomic-ber
                                         .encoder = true, .activation = OP_ACT_SILU, .family = bert_slots, .extra = nomic_older_slots, .prefix = "bert.",
                                         .fused_qkv = true, .theta = 1000, .aliases = nomic_aliases, .inner = ARCH_INNER_TANH, .from_json = nomic_json,
                                         .from_gguf = bert_gguf};
+
+static const struct arch jina_code = {.name = "jina_bert", .gguf = "jina-bert-v2", .hf_class = "JinaBertModel", BERT_NORMS, .family = bert_slots,
+                                      .extra = jina_code_slots, .prefix = "bert.", .inner = ARCH_INNER_TANH, .fused_gate_up = true, .up_first = true, .alibi = true,
+                                      .qk_norm = MODEL_QK_NORM_LAYER, .from_json = jina_json, .from_gguf = jina_gguf};
 
 const struct arch arch_encoders[] = {
     {.name = "bert", .gguf = "bert", .hf_class = "BertModel", BERT_NORMS, .family = bert_slots, .prefix = "bert.", .inner = ARCH_INNER_TANH,
@@ -186,9 +242,12 @@ const struct arch arch_encoders[] = {
      .inner = ARCH_INNER_TANH, .from_json = mpnet_json},
     {.name = "modernbert", .hf_class = "ModernBertModel", .encoder = true, .activation = OP_ACT_GELU_ERF, .family = modernbert_slots, .eps = 1e-5,
      .fused_qkv = true, .fused_gate_up = true, .reads_attention_bias = true, .reads_mlp_bias = true, .inner = ARCH_INNER_GELU_NORM, .token_inner = true,
-     .aliases = modernbert_aliases, .from_json = modernbert_json},
+     .gguf = "modern-bert", .aliases = modernbert_aliases, .from_json = modernbert_json, .from_gguf = modernbert_gguf},
     {.name = "nomic_bert", .hf_class = "NomicBertModel", .norms = MODEL_NORM_BEHIND, .eps = 1e-12, .encoder = true, .activation = OP_ACT_SILU,
      .family = bert_slots, .extra = nomic_slots, .prefix = "nomic_bert.", .theta = 1000, .aliases = nomic_aliases, .inner = ARCH_INNER_TANH, .older = &nomic_older,
      .older_tensor = "emb_ln.weight", .from_json = nomic_json},
+    {.name = "jina_bert", .gguf = "jina-bert-v2", .hf_class = "JinaBertModel", BERT_NORMS, .family = bert_slots, .extra = jina_slots, .prefix = "bert.",
+     .inner = ARCH_INNER_TANH, .fused_gate_up = true, .alibi = true, .older = &jina_code, .older_tensor = "encoder.layer.0.attention.self.layer_norm_q.weight",
+     .from_json = jina_json, .from_gguf = jina_gguf},
     {.name = NULL},
 };

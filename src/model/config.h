@@ -43,7 +43,12 @@ enum model_norms {
     MODEL_NORM_BEHIND,   /* h = norm(h + f(h)): BERT */
 };
 
-enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_FULL };
+enum model_qk_norm {
+    MODEL_QK_NORM_NONE,
+    MODEL_QK_NORM_HEAD,  /* RMSNorm of each head */
+    MODEL_QK_NORM_FULL,  /* RMSNorm of all heads together: OLMo 2 */
+    MODEL_QK_NORM_LAYER, /* LayerNorm of all heads together: JinaBERT for code */
+};
 
 enum { MODEL_MAX_ROPES = 2 };
 
@@ -76,6 +81,7 @@ struct model_config {
     bool first_norm_absent, final_norm_absent; /* layer 0's attention norm; the norm behind the last layer */
     int32_t positions, position_offset; /* rows of the learned position table, 0: none; the first position's row */
     int32_t types;         /* rows of the token type table, 0: none */
+    bool alibi;            /* scores fall by a head's slope times the distance (Press et al. 2022), to both sides */
     int32_t relative_buckets; /* buckets of T5's relative attention bias (Raffel et al. 2020), shared by the layers; 0: none */
     struct model_head head;
     enum op_rope_kind rope_pairs;

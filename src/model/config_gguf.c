@@ -6,7 +6,7 @@
 #include "model/config_util.h"
 #include "weights/gguf.h"
 
-static const struct gguf_value *find(struct weights *w, const char *key)
+const struct gguf_value *config_gguf_find(struct weights *w, const char *key)
 {
     struct str arch = {0};
     char full[192];
@@ -17,14 +17,14 @@ static const struct gguf_value *find(struct weights *w, const char *key)
 
 double config_gguf_num(struct weights *w, const char *key, double fallback)
 {
-    const struct gguf_value *v = find(w, key);
+    const struct gguf_value *v = config_gguf_find(w, key);
     double n;
     return v && gguf_num(v, 0, &n) ? n : fallback;
 }
 
 enum rose_status config_gguf_size(struct weights *w, const char *key, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err)
 {
-    const struct gguf_value *v = find(w, key);
+    const struct gguf_value *v = config_gguf_find(w, key);
     const char *file = weights_path(w);
     if (!v) {
         if (fallback < 0) return status_at(err, ROSE_FORMAT, file, -1, "%s: the metadata has no *.%s", file, key);
@@ -42,6 +42,35 @@ enum rose_status config_gguf_size(struct weights *w, const char *key, int64_t hi
     return ROSE_OK;
 }
 
+enum rose_status config_gguf_pattern(struct weights *w, struct model_config *c, int32_t window, int32_t period, bool full_first, struct rose_error *err)
+{
+    const struct gguf_value *v = config_gguf_find(w, "attention.sliding_window_pattern");
+    const char *file = weights_path(w);
+    bool list = v && v->type == GGUF_ARRAY;
+    int64_t n = period;
+    ROSE_TRY(config_gguf_size(w, "attention.sliding_window", INT32_MAX, window, &window, err));
+    if (v && (list ? v->count < (uint64_t)c->layers : !gguf_int(v, 0, &n) || n < 0 || n > INT32_MAX))
+        return status_at(err, ROSE_FORMAT, file, (int64_t)v->offset, "%s: *.attention.sliding_window_pattern must be a number of layers, or a switch for each of the %d", file, c->layers);
+    for (int32_t i = 0; i < c->layers; i++) {
+        bool local = n == 0 || (full_first ? i % n != 0 : i % n < n - 1);
+        if (list) {
+            if (!gguf_int(v, (uint64_t)i, &n)) return status_at(err, ROSE_FORMAT, file, (int64_t)v->offset, "%s: *.attention.sliding_window_pattern must be switches", file);
+            local = n != 0;
+        }
+        c->layer[i].window = local ? window : 0;
+    }
+    return ROSE_OK;
+}
+
+enum rose_status config_gguf_local_rope(struct weights *w, struct model_config *c, struct rose_error *err)
+{
+    c->ropes[1] = (struct rope_config){.scaling = ROPE_DEFAULT, .rotary_dim = c->ropes[0].rotary_dim, .factor = 1, .theta = config_gguf_num(w, "rope.freq_base_swa", 10000)};
+    ROSE_TRY(config_rope_check(&c->ropes[1], weights_path(w), err));
+    c->ropes_count = 2;
+    for (int32_t i = 0; i < c->layers; i++) c->layer[i].rope = c->layer[i].window ? 1 : 0;
+    return ROSE_OK;
+}
+
 static enum rose_status rope_from_gguf(struct weights *w, struct model_config *c, struct rope_config *r, struct rose_error *err)
 {
     *r = (struct rope_config){.beta_fast = config_gguf_num(w, "rope.scaling.yarn_beta_fast", 32), .beta_slow = config_gguf_num(w, "rope.scaling.yarn_beta_slow", 1),
@@ -52,7 +81,7 @@ static enum rose_status rope_from_gguf(struct weights *w, struct model_config *c
     if (r->factor == 0) r->factor = 1;
     ROSE_TRY(config_gguf_size(w, "rope.scaling.original_context_length", INT32_MAX, 0, &r->original_context, err));
     r->attention_factor = config_gguf_num(w, "rope.scaling.attn_factor", 0);
-    const struct gguf_value *type = find(w, "rope.scaling.type");
+    const struct gguf_value *type = config_gguf_find(w, "rope.scaling.type");
     struct str name = STR("none");
     if (type && !gguf_text(type, &name)) return status_at(err, ROSE_FORMAT, weights_path(w), (int64_t)type->offset, "rope.scaling.type must be a string");
     if (str_is(name, "linear") || (!type && r->factor != 1)) r->scaling = ROPE_LINEAR;
@@ -97,7 +126,7 @@ static void read_features(struct weights *w, struct model_config *c)
 
 static enum rose_status read_tokens(struct weights *w, struct model_config *c, struct rose_error *err)
 {
-    const struct gguf_value *tokens = gguf_get(w, "tokenizer.ggml.tokens"), *embed_rows = find(w, "vocab_size");
+    const struct gguf_value *tokens = gguf_get(w, "tokenizer.ggml.tokens"), *embed_rows = config_gguf_find(w, "vocab_size");
     const struct weights_tensor *embed = weights_find(w, "token_embd.weight");
     int64_t n = embed && embed->ndim == 2 ? embed->shape[0] : tokens ? (int64_t)tokens->count : -1;
     if (n < 0 && embed_rows && !gguf_int(embed_rows, 0, &n)) n = -1;

@@ -193,6 +193,8 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     *c = (struct model_config){.embedding_scale = 1, .residual_scale = 1, .logits_scale = 1, .experts_scale = 1, .bos = -1, .pad = -1};
     struct str type = json_str(json_get(j, "model_type"), "");
     c->arch = arch_find(type);
+    /* JinaBERT's files call themselves BERT's. */
+    if (str_is(type, "bert") && str_is(json_str(json_get(j, "position_embedding_type"), ""), "alibi")) c->arch = arch_find(STR("jina_bert"));
     if (!c->arch && known_missing(type)) return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\": %s", file, STR_ARG(type), known_missing(type));
     if (!c->arch) {
         char list[512];

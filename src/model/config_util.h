@@ -22,4 +22,12 @@ enum rose_status config_gguf_size(struct weights *weights, const char *key, int6
 /* A number under the architecture's own prefix in GGUF metadata ("llama." + key). */
 double config_gguf_num(struct weights *weights, const char *key, double fallback);
 
+struct gguf_value;
+/* Such a value; NULL: none. */
+const struct gguf_value *config_gguf_find(struct weights *weights, const char *key);
+/* Windows of the layers: all but every period-th (the last of a period, or the first: full_first) have `window`, unless the file says otherwise. */
+enum rose_status config_gguf_pattern(struct weights *weights, struct model_config *config, int32_t window, int32_t period, bool full_first, struct rose_error *err);
+/* Layers with a window turn by frequencies of their own. */
+enum rose_status config_gguf_local_rope(struct weights *weights, struct model_config *config, struct rose_error *err);
+
 #endif

@@ -37,6 +37,9 @@ static enum slot bias_of(enum slot norm)
     case SLOT_HEAD_NORM: return SLOT_HEAD_NORM_BIAS;
     case SLOT_ATTN_NORM: return SLOT_ATTN_NORM_BIAS;
     case SLOT_POST_ATTN_NORM: return SLOT_POST_ATTN_NORM_BIAS;
+    case SLOT_SECOND_NORM: return SLOT_SECOND_NORM_BIAS;
+    case SLOT_Q_NORM: return SLOT_Q_NORM_BIAS;
+    case SLOT_K_NORM: return SLOT_K_NORM_BIAS;
     case SLOT_FFN_NORM: return SLOT_FFN_NORM_BIAS;
     default: return SLOT_POST_FFN_NORM_BIAS;
     }
@@ -81,13 +84,24 @@ static enum rose_status after(struct recorder *r, int layer, enum slot slot, str
     return forward_norm(r, layer, slot, out, r->h, r->config->norms != MODEL_NORM_BEHIND);
 }
 
-/* A product into the residual stream where norms allow it. */
-static enum rose_status project(struct recorder *r, const char *name, int layer, const struct op_weight *w, const float *bias, struct op_value x, struct op_value out)
+/* A sublayer's last product; residual: it is added to what is there. */
+static enum rose_status project(struct recorder *r, const char *name, int layer, const struct op_weight *w, const float *bias, struct op_value x, struct op_value out,
+                                bool residual)
 {
-    bool residual = straight(r);
     struct op_matmul m = {.name = name, .layer = layer, .x = x, .parts_count = 1, .parts = {{w, bias, out}}, .accumulate = residual,
                           .alpha = residual ? r->config->residual_scale : 1, .deterministic = r->forward->deterministic};
     return op_matmul(r->program, &m, r->err);
+}
+
+/* JinaBERT for code norms twice behind attention: h = norm(h + norm(h + out)). */
+static enum rose_status norm_twice(struct recorder *r, int i, struct op_value out)
+{
+    struct op_norm norm = norm_of(r, i, SLOT_POST_ATTN_NORM, out, out, false);
+    norm.add = r->h;
+    ROSE_TRY(op_norm(r->program, &norm, r->err));
+    norm = norm_of(r, i, SLOT_SECOND_NORM, out, r->h, false);
+    norm.add = r->h;
+    return op_norm(r->program, &norm, r->err);
 }
 
 static bool is_packed(const struct op_weight *w) { return dtype_info(w->dtype)->block > 1; }
@@ -107,7 +121,13 @@ static enum rose_status attention(struct recorder *r, int i)
                           .parts = {{&l->weight[SLOT_Q], l->vector[SLOT_Q_BIAS], q}, {&l->weight[SLOT_K], l->vector[SLOT_K_BIAS], k},
                                     {&l->weight[SLOT_V], l->vector[SLOT_V_BIAS], v}}};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
-    struct op_qk qk = {.layer = i, .heads = *heads, .q = q, .k = k, .v = v, .q_norm = l->vector[SLOT_Q_NORM], .k_norm = l->vector[SLOT_K_NORM],
+    bool layer_norm = c->qk_norm == MODEL_QK_NORM_LAYER;
+    if (layer_norm) {
+        ROSE_TRY(forward_norm(r, i, SLOT_Q_NORM, q, q, false));
+        ROSE_TRY(forward_norm(r, i, SLOT_K_NORM, k, k, false));
+    }
+    struct op_qk qk = {.layer = i, .heads = *heads, .q = q, .k = k, .v = v, .q_norm = layer_norm ? NULL : l->vector[SLOT_Q_NORM],
+                       .k_norm = layer_norm ? NULL : l->vector[SLOT_K_NORM],
                        .norm_eps = c->norm_eps, .norm_offset = c->norm_offset, .norm_full = c->qk_norm == MODEL_QK_NORM_FULL,
                        .group = lc->group, .group_layer = lc->group_layer, .group_layers = c->group_layers, .write = !c->own_rows};
     if (lc->rope >= 0) {
@@ -122,11 +142,13 @@ static enum rose_status attention(struct recorder *r, int i)
     struct op_attention at = {.layer = i, .heads = *heads, .q = q, .y = a, .qk = !c->own_rows || lc->rope >= 0 || qk.q_norm ? &qk : NULL, .scale = c->attention_scale, .softcap = c->attention_softcap, .window = lc->window,
                               .group = lc->group, .group_layer = lc->group_layer, .group_layers = c->group_layers, .deterministic = r->forward->deterministic,
                               .bidirectional = c->own_rows, .causal = c->causal, .k = k, .v = v, .relative = r->model->relative, .relative_reach = c->context,
+                              .alibi_slopes = r->model->alibi,
                               .half = c->own_rows && (r->model->rough || (is_packed(&l->weight[SLOT_Q]) && is_packed(&l->weight[SLOT_O])))};
     ROSE_TRY(op_attention(r->program, &r->forward->step, &r->forward->cache, &at, r->err));
-    struct op_value out = target(r, "attention_out");
-    ROSE_TRY(project(r, "o", i, &l->weight[SLOT_O], l->vector[SLOT_O_BIAS], a, out));
-    return after(r, i, SLOT_POST_ATTN_NORM, out);
+    bool twice = l->vector[SLOT_SECOND_NORM] != NULL;
+    struct op_value out = twice ? forward_value(r, "attention_out", EXTENT_ROWS, c->hidden) : target(r, "attention_out");
+    ROSE_TRY(project(r, "o", i, &l->weight[SLOT_O], l->vector[SLOT_O_BIAS], a, out, straight(r) && !twice));
+    return twice ? norm_twice(r, i, out) : after(r, i, SLOT_POST_ATTN_NORM, out);
 }
 
 static enum rose_status gated(struct recorder *r, const char *name, int i, const struct op_weight *gate, const struct op_weight *up, const float *gate_bias,
@@ -150,7 +172,7 @@ static enum rose_status dense_mlp(struct recorder *r, int i)
                               .activation = r->config->activation, .deterministic = r->forward->deterministic};
         ROSE_TRY(op_matmul(r->program, &m, r->err));
     } else ROSE_TRY(gated(r, "gate_up", i, &l->weight[SLOT_GATE], &l->weight[SLOT_UP], l->vector[SLOT_GATE_BIAS], l->vector[SLOT_UP_BIAS], x, first, &inner));
-    ROSE_TRY(project(r, "down", i, &l->weight[SLOT_DOWN], l->vector[SLOT_DOWN_BIAS], inner, out));
+    ROSE_TRY(project(r, "down", i, &l->weight[SLOT_DOWN], l->vector[SLOT_DOWN_BIAS], inner, out, straight(r)));
     return after(r, i, SLOT_POST_FFN_NORM, out);
 }
 

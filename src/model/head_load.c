@@ -123,3 +123,23 @@ enum rose_status head_load_relative(struct loader *l)
     m->relative = table;
     return ROSE_OK;
 }
+
+/* --- ALiBi ----------------------------------------------------------------------------------------------------------------------- */
+
+/* Press et al. 2022: the slopes of n = 2^k heads are 2^(-8 i / n), i from 1 to n; of other numbers those of the power below, then every
+ * other one of twice that power. */
+enum rose_status head_load_alibi(struct loader *l)
+{
+    const struct model_config *c = &l->m->config;
+    if (!c->alibi) return ROSE_OK;
+    int32_t heads = c->heads.heads, power = 1;
+    float *slopes = ARENA_ARRAY(&l->m->arena, float, (size_t)heads);
+    if (!slopes) return loader_no_memory(l);
+    while (power * 2 <= heads) power *= 2;
+    for (int32_t i = 0; i < heads; i++) {
+        double exponent = i < power ? 8.0 * (i + 1) / power : 8.0 * (2 * (i - power) + 1) / (2 * power);
+        slopes[i] = (float)exp2(-exponent);
+    }
+    l->m->alibi = slopes;
+    return ROSE_OK;
+}

@@ -24,6 +24,7 @@ struct loader {
     const char *prefix; /* what "model." in Hugging Face names stands for in this file */
     bool gguf, dummy, in_layer;
     bool check; /* only bind: nothing is packed */
+    bool fused_qkv, fused_gate_up; /* one tensor in this file */
     uint64_t seed;
     struct head_wish wish;
     struct tensor relative; /* the table of SLOT_RELATIVE, which no product reads: head_load_relative spreads it */
@@ -49,8 +50,9 @@ enum rose_status element_choose(struct loader *l);
 
 /* head_load.c: dense modules, the lexical head and the rows of "yes" and "no"; opens their files. */
 enum rose_status head_load(struct loader *l);
-/* After packing: the relative attention bias spread over distances. */
+/* After packing: the relative attention bias spread over distances, and the slopes of ALiBi. */
 enum rose_status head_load_relative(struct loader *l);
+enum rose_status head_load_alibi(struct loader *l);
 void head_close(struct model *m);
 
 #endif

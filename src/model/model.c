@@ -88,8 +88,9 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
         return loader_add(l, loader_rows(t, q + kv, kv), &layer->weight[SLOT_V], l->m->weights, file);
     }
     if (slot == SLOT_GATE_UP) {
-        ROSE_TRY(loader_add(l, loader_rows(t, 0, c->intermediate), &layer->weight[SLOT_GATE], l->m->weights, NULL));
-        return loader_add(l, loader_rows(t, c->intermediate, c->intermediate), &layer->weight[SLOT_UP], l->m->weights, file);
+        bool up_first = l->arch->up_first;
+        ROSE_TRY(loader_add(l, loader_rows(t, 0, c->intermediate), &layer->weight[up_first ? SLOT_UP : SLOT_GATE], l->m->weights, NULL));
+        return loader_add(l, loader_rows(t, c->intermediate, c->intermediate), &layer->weight[up_first ? SLOT_GATE : SLOT_UP], l->m->weights, file);
     }
     if (slot == SLOT_RELATIVE) {
         l->relative = *t;
@@ -104,7 +105,7 @@ static enum rose_status split(struct loader *l, struct model_layer *layer, enum 
 
 static bool is_norm(enum slot s)
 {
-    return s == SLOT_EMBED_NORM || s == SLOT_FINAL_NORM || s == SLOT_ATTN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM || s == SLOT_POST_ATTN_NORM || s == SLOT_FFN_NORM || s == SLOT_POST_FFN_NORM;
+    return s == SLOT_EMBED_NORM || s == SLOT_FINAL_NORM || s == SLOT_ATTN_NORM || s == SLOT_Q_NORM || s == SLOT_K_NORM || s == SLOT_POST_ATTN_NORM || s == SLOT_SECOND_NORM || s == SLOT_FFN_NORM || s == SLOT_POST_FFN_NORM;
 }
 
 /* A dummy norm multiplies by one. */
@@ -215,7 +216,7 @@ static enum rose_status bind_slot(struct loader *l, struct model_layer *layer, e
     const struct slot_row *row = c->head.task == MODEL_CLASSIFY_TOKENS ? slot_find(l->arch->token_head, slot) : NULL;
     if (!row) row = arch_slot(l->arch, slot);
     const char *pattern = row ? l->gguf ? row->gguf : row->hf : NULL;
-    if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->arch->fused_qkv, l->arch->fused_gate_up)) return ROSE_OK;
+    if (!pattern || !arch_needs(c, row, row->per_layer ? index : -1, l->fused_qkv, l->fused_gate_up)) return ROSE_OK;
     if (slot >= SLOT_EXPERT_GATE && slot <= SLOT_EXPERT_DOWN) {
         ROSE_TRY(experts(l, layer, slot - SLOT_EXPERT_GATE, row, index));
         return experts_alike(l, slot);
@@ -464,10 +465,18 @@ static void find_prefix(struct loader *l)
     char name[256];
     if (l->arch->older && (weights_find(l->m->weights, l->arch->older_tensor) ||
                            (snprintf(name, sizeof name, "%s%s", l->arch->older->prefix, l->arch->older_tensor) > 0 && weights_find(l->m->weights, name))))
-        l->arch = l->m->config.arch = l->arch->older;
+        l->arch = l->m->config.arch = l->arch->older, l->m->config.qk_norm = l->arch->qk_norm;
     l->prefix = l->arch->prefix ? l->arch->prefix : "model.";
     snprintf(name, sizeof name, "%s%s", l->prefix, embed->hf + 6);
     if (!weights_find(l->m->weights, name) && weights_find(l->m->weights, embed->hf + 6)) l->prefix = "";
+}
+
+/* Converters to GGUF join q, k and v for any architecture when asked to, and older ones kept gate and up apart. */
+static void find_fused(struct loader *l)
+{
+    bool named = l->gguf && !l->dummy;
+    l->fused_qkv = named ? weights_find(l->m->weights, "blk.0.attn_qkv.weight") != NULL : l->arch->fused_qkv;
+    l->fused_gate_up = l->arch->fused_gate_up && !(named && weights_find(l->m->weights, "blk.0.ffn_gate.weight"));
 }
 
 static enum rose_status load(struct loader *l)
@@ -480,6 +489,7 @@ static enum rose_status load(struct loader *l)
     m->rough = l->wish.weights != 0;
     ROSE_TRY(element_choose(l));
     if (!l->gguf && !l->dummy) find_prefix(l);
+    find_fused(l);
     if (!l->gguf && !l->dummy && m->config.head.task != MODEL_EMBED) untie(m);
     if (!l->dummy) ROSE_TRY(check_experts(l));
     m->layers = ARENA_ARRAY(&m->arena, struct model_layer, (size_t)m->config.layers);
@@ -493,6 +503,7 @@ static enum rose_status load(struct loader *l)
     ROSE_TRY(finish_ropes(m, top, l->err));
     ROSE_TRY(pack_all(l));
     ROSE_TRY(head_load_relative(l));
+    ROSE_TRY(head_load_alibi(l));
     if (m->device->info.kind == DEVICE_CUDA) ROSE_TRY(upload_vectors(m, top, l->err));
     m->embed = top->weight[SLOT_EMBED];
     m->output = m->config.tied ? m->embed : top->weight[SLOT_OUTPUT];

@@ -27,6 +27,7 @@ struct model {
     struct op_weight embed, output;
     const float *final_norm;
     const float *relative;      /* f32 [heads, OP_RELATIVE_STRIDE(config.context)], NULL: none */
+    const float *alibi;         /* f32 [heads], NULL: none */
     struct op_weight answer[2]; /* MODEL_YES_NO: the output matrix's rows of yes and no, [1, hidden] */
     struct op_weight sparse;    /* [1, hidden] of the lexical head, its bias beside */
     const float *sparse_bias;

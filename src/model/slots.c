@@ -75,7 +75,7 @@ int64_t arch_dim(const struct model_config *c, enum dim dim)
 {
     const struct op_heads *h = &c->heads;
     int64_t q = (int64_t)h->heads * h->head_dim, kv = (int64_t)h->kv_heads * h->head_dim;
-    bool full = c->qk_norm == MODEL_QK_NORM_FULL;
+    bool full = c->qk_norm == MODEL_QK_NORM_FULL || c->qk_norm == MODEL_QK_NORM_LAYER;
     switch (dim) {
     case DIM_NONE: return 0;
     case DIM_ONE: return 1;

@@ -103,28 +103,28 @@ const struct slot_row mpnet_slots[] = {
 };
 
 const struct slot_row modernbert_slots[] = {
-    {SLOT_EMBED, "model.embeddings.tok_embeddings.weight", NULL, DIM_VOCAB, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, MODEL},
-    VECTOR(SLOT_EMBED_NORM, "model.embeddings.norm.weight", NULL, DIM_HIDDEN, NEED_ALWAYS, MODEL),
+    {SLOT_EMBED, "model.embeddings.tok_embeddings.weight", "token_embd.weight", DIM_VOCAB, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, MODEL},
+    VECTOR(SLOT_EMBED_NORM, "model.embeddings.norm.weight", "token_embd_norm.weight", DIM_HIDDEN, NEED_ALWAYS, MODEL),
     VECTOR(SLOT_EMBED_NORM_BIAS, "model.embeddings.norm.bias", NULL, DIM_HIDDEN, NEED_NORM_BIAS, MODEL),
-    VECTOR(SLOT_FINAL_NORM, "model.final_norm.weight", NULL, DIM_HIDDEN, NEED_ALWAYS, MODEL),
+    VECTOR(SLOT_FINAL_NORM, "model.final_norm.weight", "output_norm.weight", DIM_HIDDEN, NEED_ALWAYS, MODEL),
     VECTOR(SLOT_FINAL_NORM_BIAS, "model.final_norm.bias", NULL, DIM_HIDDEN, NEED_NORM_BIAS, MODEL),
-    {SLOT_HEAD_DENSE, "head.dense.weight", NULL, DIM_INNER, DIM_HIDDEN, NEED_HEAD_DENSE, SHARD_NONE, MODEL},
+    {SLOT_HEAD_DENSE, "head.dense.weight", "cls.weight", DIM_INNER, DIM_HIDDEN, NEED_HEAD_DENSE, SHARD_NONE, MODEL},
     VECTOR(SLOT_HEAD_DENSE_BIAS, "head.dense.bias", NULL, DIM_INNER, NEED_HEAD_DENSE_OPTIONAL, MODEL),
-    VECTOR(SLOT_HEAD_NORM, "head.norm.weight", NULL, DIM_INNER, NEED_HEAD_NORM, MODEL),
+    VECTOR(SLOT_HEAD_NORM, "head.norm.weight", "cls.norm.weight", DIM_INNER, NEED_HEAD_NORM, MODEL),
     VECTOR(SLOT_HEAD_NORM_BIAS, "head.norm.bias", NULL, DIM_INNER, NEED_HEAD_NORM_BIAS, MODEL),
-    {SLOT_HEAD_OUT, "classifier.weight", NULL, DIM_LABELS, DIM_INNER_OUT, NEED_HEAD_OUT, SHARD_NONE, MODEL},
-    VECTOR(SLOT_HEAD_OUT_BIAS, "classifier.bias", NULL, DIM_LABELS, NEED_HEAD_OUT, MODEL),
-    VECTOR(SLOT_ATTN_NORM, "model.layers.%d.attn_norm.weight", NULL, DIM_HIDDEN, NEED_INNER_NORM, LAYER),
+    {SLOT_HEAD_OUT, "classifier.weight", "cls.output.weight", DIM_LABELS, DIM_INNER_OUT, NEED_HEAD_OUT, SHARD_NONE, MODEL},
+    VECTOR(SLOT_HEAD_OUT_BIAS, "classifier.bias", "cls.output.bias", DIM_LABELS, NEED_HEAD_OUT, MODEL),
+    VECTOR(SLOT_ATTN_NORM, "model.layers.%d.attn_norm.weight", "blk.%d.attn_norm.weight", DIM_HIDDEN, NEED_INNER_NORM, LAYER),
     VECTOR(SLOT_ATTN_NORM_BIAS, "model.layers.%d.attn_norm.bias", NULL, DIM_HIDDEN, NEED_INNER_NORM_BIAS, LAYER),
-    {SLOT_QKV, "model.layers.%d.attn.Wqkv.weight", NULL, DIM_QKV, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, LAYER},
+    {SLOT_QKV, "model.layers.%d.attn.Wqkv.weight", "blk.%d.attn_qkv.weight", DIM_QKV, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, LAYER},
     VECTOR(SLOT_QKV_BIAS, "model.layers.%d.attn.Wqkv.bias", NULL, DIM_QKV, NEED_QKV_BIAS, LAYER),
-    {SLOT_O, "model.layers.%d.attn.Wo.weight", NULL, DIM_HIDDEN, DIM_ATTN_OUT, NEED_ALWAYS, SHARD_IN, LAYER},
+    {SLOT_O, "model.layers.%d.attn.Wo.weight", "blk.%d.attn_output.weight", DIM_HIDDEN, DIM_ATTN_OUT, NEED_ALWAYS, SHARD_IN, LAYER},
     VECTOR(SLOT_O_BIAS, "model.layers.%d.attn.Wo.bias", NULL, DIM_HIDDEN, NEED_O_BIAS, LAYER),
-    VECTOR(SLOT_FFN_NORM, "model.layers.%d.mlp_norm.weight", NULL, DIM_HIDDEN, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_FFN_NORM, "model.layers.%d.mlp_norm.weight", "blk.%d.ffn_norm.weight", DIM_HIDDEN, NEED_ALWAYS, LAYER),
     VECTOR(SLOT_FFN_NORM_BIAS, "model.layers.%d.mlp_norm.bias", NULL, DIM_HIDDEN, NEED_NORM_BIAS, LAYER),
-    {SLOT_GATE_UP, "model.layers.%d.mlp.Wi.weight", NULL, DIM_FFN2, DIM_HIDDEN, NEED_DENSE, SHARD_OUT, LAYER},
+    {SLOT_GATE_UP, "model.layers.%d.mlp.Wi.weight", "blk.%d.ffn_up.weight", DIM_FFN2, DIM_HIDDEN, NEED_DENSE, SHARD_OUT, LAYER},
     VECTOR(SLOT_GATE_UP_BIAS, "model.layers.%d.mlp.Wi.bias", NULL, DIM_FFN2, NEED_MLP_BIAS, LAYER),
-    {SLOT_DOWN, "model.layers.%d.mlp.Wo.weight", NULL, DIM_HIDDEN, DIM_FFN, NEED_DENSE, SHARD_IN, LAYER},
+    {SLOT_DOWN, "model.layers.%d.mlp.Wo.weight", "blk.%d.ffn_down.weight", DIM_HIDDEN, DIM_FFN, NEED_DENSE, SHARD_IN, LAYER},
     VECTOR(SLOT_DOWN_BIAS, "model.layers.%d.mlp.Wo.bias", NULL, DIM_HIDDEN, NEED_MLP_BIAS, LAYER),
     END,
 };
@@ -158,5 +158,31 @@ const struct slot_row nomic_older_slots[] = {
     {SLOT_DOWN, "model.encoder.layers.%d.mlp.fc2.weight", "blk.%d.ffn_down.weight", DIM_HIDDEN, DIM_FFN, NEED_ALWAYS, SHARD_IN, LAYER},
     VECTOR(SLOT_POST_FFN_NORM, "model.encoder.layers.%d.norm2.weight", "blk.%d.layer_output_norm.weight", DIM_HIDDEN, NEED_ALWAYS, LAYER),
     VECTOR(SLOT_POST_FFN_NORM_BIAS, "model.encoder.layers.%d.norm2.bias", "blk.%d.layer_output_norm.bias", DIM_HIDDEN, NEED_ALWAYS, LAYER),
+    END,
+};
+
+/* JinaBERT v2: differences from BERT. Gate and up are one matrix without a bias. */
+#define JINA_SLOTS(glu, down, norm)                                                                                                                    \
+    {SLOT_UP, NULL, "blk.%d.ffn_up.weight", DIM_FFN, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, LAYER},                                                        \
+    {SLOT_GATE_UP, "model.encoder.layer.%d.mlp." glu ".weight", "blk.%d.ffn_up.weight", DIM_FFN2, DIM_HIDDEN, NEED_ALWAYS, SHARD_OUT, LAYER},            \
+    {SLOT_DOWN, "model.encoder.layer.%d.mlp." down ".weight", "blk.%d.ffn_down.weight", DIM_HIDDEN, DIM_FFN, NEED_ALWAYS, SHARD_IN, LAYER},              \
+    VECTOR(SLOT_DOWN_BIAS, "model.encoder.layer.%d.mlp." down ".bias", "blk.%d.ffn_down.bias", DIM_HIDDEN, NEED_ALWAYS, LAYER),                          \
+    VECTOR(SLOT_POST_FFN_NORM, "model.encoder.layer.%d." norm ".weight", "blk.%d.layer_output_norm.weight", DIM_HIDDEN, NEED_ALWAYS, LAYER),             \
+    VECTOR(SLOT_POST_FFN_NORM_BIAS, "model.encoder.layer.%d." norm ".bias", "blk.%d.layer_output_norm.bias", DIM_HIDDEN, NEED_ALWAYS, LAYER)
+
+const struct slot_row jina_slots[] = {
+    JINA_SLOTS("gated_layers", "wo", "mlp.layernorm"),
+    END,
+};
+
+/* The one for code: norms of q and k, a second norm behind attention. */
+const struct slot_row jina_code_slots[] = {
+    JINA_SLOTS("up_gated_layer", "down_layer", "layer_norm_2"),
+    VECTOR(SLOT_Q_NORM, "model.encoder.layer.%d.attention.self.layer_norm_q.weight", "blk.%d.attn_q_norm.weight", DIM_Q_NORM, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_Q_NORM_BIAS, "model.encoder.layer.%d.attention.self.layer_norm_q.bias", "blk.%d.attn_q_norm.bias", DIM_Q_NORM, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_K_NORM, "model.encoder.layer.%d.attention.self.layer_norm_k.weight", "blk.%d.attn_k_norm.weight", DIM_K_NORM, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_K_NORM_BIAS, "model.encoder.layer.%d.attention.self.layer_norm_k.bias", "blk.%d.attn_k_norm.bias", DIM_K_NORM, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_SECOND_NORM, "model.encoder.layer.%d.layer_norm_1.weight", "blk.%d.attn_norm_2.weight", DIM_HIDDEN, NEED_ALWAYS, LAYER),
+    VECTOR(SLOT_SECOND_NORM_BIAS, "model.encoder.layer.%d.layer_norm_1.bias", "blk.%d.attn_norm_2.bias", DIM_HIDDEN, NEED_ALWAYS, LAYER),
     END,
 };

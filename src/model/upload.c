@@ -230,6 +230,7 @@ static void move_heads(struct vectors *v)
     struct model_head *h = &m->config.head;
     for (int32_t i = 0; i < h->dense_count; i++) move(v, &h->dense[i].bias, h->dense[i].out);
     move(v, &m->sparse_bias, 1);
+    move(v, &m->alibi, m->config.heads.heads);
     move(v, &m->relative, (int64_t)m->config.heads.heads * OP_RELATIVE_STRIDE((int64_t)m->config.context));
 }
 

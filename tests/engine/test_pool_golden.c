@@ -162,7 +162,7 @@ TEST(instruction_sets)
 
 #define MODELS(X)                                                                                                                                        \
     X(embed_bert) X(embed_bert_dense) X(embed_roberta) X(embed_xlm_roberta) X(embed_distilbert) X(embed_mpnet) X(embed_modernbert) X(embed_modernbert_bias) \
-    X(embed_nomic) X(embed_nomic_older) X(embed_qwen3) X(embed_llama) X(embed_mistral_window) X(embed_gemma) X(class_bert) X(class_bert_score) X(class_roberta) \
+    X(embed_nomic) X(embed_nomic_older) X(embed_jina) X(embed_jina_code) X(embed_qwen3) X(embed_llama) X(embed_mistral_window) X(embed_gemma) X(class_bert) X(class_bert_score) X(class_roberta) \
     X(class_xlm_roberta) X(class_distilbert) X(class_mpnet) X(class_modernbert) X(class_nomic) X(class_llama) X(class_qwen3) X(token_bert) X(token_roberta) \
     X(token_modernbert) X(token_qwen2) X(score_qwen3) X(score_qwen2_untied)
 #define DEFINE(name) TEST(name) { check_model(#name); }

@@ -85,6 +85,16 @@ MODELS["embed_nomic_older"] = dict(
             "causal": False, "qkv_proj_bias": False, "use_rms_norm": False, "pad_token_id": 0},
     files=modules("mean"))
 
+# ALiBi; model_type is BERT's. Six heads: slopes of a number that is no power of two.
+JINA = dict(architectures=["JinaBertForMaskedLM"], type_vocab_size=2, position_embedding_type="alibi", feed_forward_type="geglu", emb_pooler="mean", num_attention_heads=6,
+            max_position_embeddings=160)
+MODELS["embed_jina"] = dict(
+    cls="AutoModel", jina="text", config=bert("bert", **JINA), files=modules("mean"), typed=True, tokens=True, lengths=[1, 6, 37, 140],
+    flips=[{"num_attention_heads": 4}, {"feed_forward_type": "reglu"}, {"layer_norm_eps": 0.1}], same=[{"hidden_act": "relu"}, {"max_position_embeddings": 200}, {"emb_pooler": "__absent__"}])
+MODELS["embed_jina_code"] = dict(
+    cls="AutoModel", jina="code", config=bert("bert", **JINA), files=modules("mean", normalize=True), normalize=True, typed=True, lengths=[1, 6, 37, 140],
+    flips=[{"num_attention_heads": 8}, {"feed_forward_type": "reglu"}])
+
 # Decoders.
 MODELS["embed_qwen3"] = dict(
     cls="AutoModel", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True), files=modules("lasttoken", normalize=True),

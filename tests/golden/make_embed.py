@@ -3,7 +3,7 @@
 normalising are sentence-transformers' own modules.
 
     python tests/golden/make_embed.py [NAME...]         writes tests/golden/models/NAME.json, .logits and .gguf-head
-    python tests/golden/make_embed.py --bf16            prints tests/engine/pool_golden_bf16.h: how far transformers itself is off in bfloat16
+    python tests/golden/make_embed.py --bf16 [NAME...]  prints tests/engine/pool_golden_bf16.h: how far transformers itself is off in bfloat16
 
 As make_models.py, whose generator of weights this uses. A model's JSON holds
     config, tensors, seed   as there; tensors of shard s > 0 lie in dense[s - 1].folder
@@ -23,6 +23,7 @@ from sentence_transformers.base.modules import Dense, Normalize
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from embed_list import MODELS  # noqa: E402
+import jina_reference  # noqa: E402
 from make_models import HERE, SPREAD, dump, fnv1a64, merge, values  # noqa: E402
 
 torch.set_grad_enabled(False)
@@ -45,6 +46,8 @@ def scale_of(name, shape):
 
 def shapes_of(spec):
     config = spec.get("reference", spec["config"])
+    if spec.get("jina"):
+        return jina_reference.shapes(config, spec["jina"] == "code")
     c = transformers.AutoConfig.for_model(**copy.deepcopy(config))
     with torch.device("meta"):
         kind = getattr(transformers, spec["cls"])
@@ -89,6 +92,8 @@ def tensors_of(seed, tensors, shard):
 
 def load(spec, config, seed, tensors):
     """A float32 model, or None when transformers cannot."""
+    if spec.get("jina"):
+        return jina_reference.Jina(config, tensors_of(seed, tensors, 0), spec["jina"] == "code")
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "config.json"), "w") as f:
             json.dump(config, f)
@@ -101,6 +106,8 @@ def load(spec, config, seed, tensors):
 
 
 def forward(spec, model, tokens, types):
+    if spec.get("jina"):
+        return model(tokens, types).float().numpy()
     kwargs = {"input_ids": torch.tensor([tokens])}
     if types and "token_type_ids" in inspect.signature(model.forward).parameters:
         kwargs["token_type_ids"] = torch.tensor([types])
@@ -226,6 +233,8 @@ def make(name, spec):
 
 
 def raw(spec, model, tokens, types):
+    if spec.get("jina"):
+        return forward(spec, model, tokens, types)
     return np.atleast_2d(forward(spec, model, tokens, types) if next(model.parameters()).dtype == torch.float32 else forward(spec, FloatAnswers(model), tokens, types))
 
 
@@ -266,11 +275,12 @@ def rounded(name, spec):
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    if sys.argv[1:] == ["--bf16"]:
+    if sys.argv[1:2] == ["--bf16"]:
         print("/* Printed by tests/golden/make_embed.py --bf16: how far transformers in bfloat16 is off from float32 on the golden models, worst and mean. */")
         print("static const struct { const char *name; double worst, mean; } pool_golden_bf16[] = {")
         for name, spec in MODELS.items():
-            rounded(name, spec)
+            if len(sys.argv) < 3 or name in sys.argv[2:]:
+                rounded(name, spec)
         print("};")
         sys.exit()
     for name, spec in MODELS.items():
