@@ -69,32 +69,34 @@ struct data {
     size_t x_stride, y_stride, blocks, x_scales_stride;
     uint16_t *x;    /* bf16, or codes */
     uint8_t *w[GEMM_PARTS];
+    float *value[GEMM_PARTS]; /* what w's codes mean, without scales */
+    double *row;              /* what the row of x that is checked means */
     float *w_scales[GEMM_PARTS], *x_scales, *bias[GEMM_PARTS];
     void *old, *got;
 };
 
-static double code(uint8_t c)
+/* What row r of x means. */
+static void read_row(const struct data *d, size_t r)
 {
-    float f;
-    dtype_decode(DTYPE_F8_E4M3, &c, &f, 1);
-    return (double)f;
+    size_t count = (size_t)d->s.k, each = d->c->f.scales == FP8_BLOCKS ? FP8_BLOCK : count;
+    for (size_t k = 0; k < count; k++) {
+        float v = d->a8 ? 0 : bf16_to_f32(d->x[r * d->x_stride + k]);
+        if (d->a8) dtype_decode(DTYPE_F8_E4M3, (const uint8_t *)d->x + r * d->x_stride + k, &v, 1);
+        d->row[k] = (double)v * (d->a8 ? (double)d->x_scales[k / each * d->x_scales_stride + r] : 1);
+    }
 }
 
-static double x_at(const struct data *d, size_t r, size_t k)
+/* Of the row that was read. */
+static double dot(const struct data *d, int part, size_t col, double *size)
 {
-    if (!d->a8) return (double)bf16_to_f32(d->x[r * d->x_stride + k]);
-    size_t block = d->c->f.scales == FP8_BLOCKS ? k / FP8_BLOCK : 0;
-    return code(((const uint8_t *)d->x)[r * d->x_stride + k]) * (double)d->x_scales[block * d->x_scales_stride + r];
-}
-
-static double dot(const struct data *d, size_t r, int part, size_t col, double *size)
-{
-    double sum = 0;
+    double sum = 0, part_size;
+    size_t count = (size_t)d->s.k, each = d->c->f.scales == FP8_BLOCKS ? FP8_BLOCK : count;
     *size = 0;
-    for (size_t k = 0; k < (size_t)d->s.k; k++) {
+    for (size_t k = 0; k < count; k += each) {
         size_t at = d->c->f.scales == FP8_BLOCKS ? col / FP8_BLOCK * d->blocks + k / FP8_BLOCK : col;
-        double v = x_at(d, r, k) * code(d->w[part][col * (size_t)d->s.k + k]) * (double)d->w_scales[part][at];
-        sum += v, *size += fabs(v);
+        double scale = (double)d->w_scales[part][at];
+        sum += op_dot(d->row + k, d->value[part] + col * count + k, ROSE_MIN(each, count - k), &part_size) * scale;
+        *size += part_size * scale;
     }
     return d->s.bias ? sum + (double)d->bias[part][col] : sum;
 }
@@ -104,10 +106,10 @@ static size_t place(const struct data *d, int part, size_t r, size_t c) { return
 
 static int check_one(const struct data *d, int part, size_t r, size_t c)
 {
-    double size, up_size, v = op_activate(d->s.act, dot(d, r, part, c, &size)), slack = size, alpha = (double)d->c->alpha;
+    double size, up_size, v = op_activate(d->s.act, dot(d, part, c, &size)), slack = size, alpha = (double)d->c->alpha;
     size_t at = place(d, part, r, c);
     if (d->s.gated) {
-        double up = dot(d, r, 1, c, &up_size);
+        double up = dot(d, 1, c, &up_size);
         slack = size * fabs(up) + up_size * fabs(v), v *= up;
     }
     v *= alpha, slack = d->exact * slack + 1e-5;
@@ -128,6 +130,7 @@ static int check(const struct data *d)
     size_t element = d->s.out_f32 ? 4 : 2;
     for (int p = 0; p < (d->s.gated ? 1 : d->s.parts); p++)
         for (size_t r = 0; r < (size_t)d->s.rows; r++) {
+            read_row(d, r);
             for (size_t c = 0; c < (size_t)d->s.n[p]; c++) wrong += check_one(d, p, r, c);
             size_t from = place(d, p, r, (size_t)d->s.n[p]) * element, bytes = (d->y_stride - (size_t)d->s.n[p]) * element;
             wrong += memcmp((char *)d->got + from, (char *)d->old + from, bytes) != 0; /* between the rows: untouched */
@@ -195,7 +198,7 @@ static void fill(struct data *d)
 {
     size_t rows = (size_t)d->s.rows, k = (size_t)d->s.k, xs = rows * d->x_stride, ys = rows * d->y_stride * (size_t)(d->s.gated ? 1 : d->s.parts);
     uint32_t seed = 12;
-    d->x = malloc(xs * 2), d->old = malloc(ys * 4), d->got = malloc(ys * 4);
+    d->x = malloc(xs * 2), d->old = malloc(ys * 4), d->got = malloc(ys * 4), d->row = malloc(k * sizeof *d->row);
     if (d->a8) fill_codes((uint8_t *)d->x, xs, 11);
     else op_fill(d->x, xs, 1, 11);
     d->x_scales = scales(d->blocks * d->x_scales_stride, 1.0f / 32, 13);
@@ -207,6 +210,8 @@ static void fill(struct data *d)
         size_t n = (size_t)d->s.n[i];
         d->w[i] = d->s.gated && i ? d->w[0] + n * k : malloc(n * k * (1 + d->s.gated)), d->bias[i] = malloc(n * 4);
         fill_codes(d->w[i], n * k, 20 + (uint32_t)i);
+        d->value[i] = malloc(n * k * 4);
+        dtype_decode(DTYPE_F8_E4M3, d->w[i], d->value[i], n * k);
         d->w_scales[i] = scales(n * d->blocks, 1 / (32 * sqrtf((float)k)), 30 + (uint32_t)i);
         for (size_t c = 0; c < n; c++) d->bias[i][c] = op_normal(&seed);
     }
@@ -228,8 +233,8 @@ static int run(const struct fp8_case *c, const struct op_io *io)
     fill(&d);
     int wrong = launch(io, &d, &plan) ? check(&d) : 1;
     io->reset(io->context);
-    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.w_scales[i]), free(d.bias[i]);
-    free(d.x), free(d.x_scales), free(d.old), free(d.got);
+    for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.value[i]), free(d.w_scales[i]), free(d.bias[i]);
+    free(d.x), free(d.x_scales), free(d.old), free(d.got), free(d.row);
     return wrong;
 }
 

@@ -20,11 +20,12 @@ void simt_warp_op(int op, const char *what, uint32_t mask, void *args, simt_warp
     if (mask & w->done)
         simt_fail(SIMT_DIVERGENT, pc, "mask %08x names lanes %08x, which have returned", mask,
                   mask & w->done);
-    for (uint32_t l = 0; l < 32; l++) {
+    for (uint32_t waiting = w->arrived & mask; waiting; waiting &= waiting - 1) {
+        uint32_t l = (uint32_t)__builtin_ctz(waiting);
         struct fiber *o = &lanes[l];
         /* Two lanes that wait for each other must mean the same operation. A lane that waits for this one may
          * be at a later operation than the one this lane is at with others. */
-        if (!(w->arrived >> l & 1) || !(mask >> l & 1) || !(o->op_mask & bit)) continue;
+        if (!(o->op_mask & bit)) continue;
         if (o->op_mask != mask)
             simt_fail(SIMT_MASK, pc, "lane %u has mask %08x, lane %u waits with mask %08x", f->lane, mask, l,
                       o->op_mask);
@@ -35,10 +36,12 @@ void simt_warp_op(int op, const char *what, uint32_t mask, void *args, simt_warp
     f->op_mask = mask;
     f->op_args = args;
     w->arrived |= bit;
-    uint32_t here = 0;
-    for (uint32_t l = 0; l < 32; l++)
-        if ((w->arrived >> l & 1) && lanes[l].op_mask == mask && lanes[l].op == op) here |= 1u << l;
-    if ((here & mask) != mask) {
+    bool all_here = (w->arrived & mask) == mask;
+    for (uint32_t left = mask; all_here && left; left &= left - 1) {
+        const struct fiber *o = &lanes[__builtin_ctz(left)];
+        all_here = o->op_mask == mask && o->op == op;
+    }
+    if (!all_here) {
         simt_block(what, pc);
         return;
     }
