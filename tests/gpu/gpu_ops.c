@@ -1,16 +1,19 @@
 /* Every op case of tests/simt on a real GPU, against the same float64 references, with the case's rows and
  * with many more.
  *
- *     gpu_ops [--driver LIBRARY] [--device N] [--share I/N] [part of a case's name]      last line "N passed, N failed"
+ *     gpu_ops [--driver LIBRARY] [--device N] [--share I/N] [--log FILE] [part of a case's name]      last line "N passed, N failed"
  *
  * The references take most of the time, on one core: --share 3/8 runs the fourth, twelfth, … case, for eight processes side by side.
+ * --log tells what runs and how many seconds each case took.
  *
  * With tests/simt's driver (which is also its NVRTC) it needs no GPU and takes fewer rows.
  */
+#define _GNU_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/cuda.h"
 #include "jit/jit.h"
@@ -207,6 +210,24 @@ static bool wanted(const struct share *share, int i, int parts, char **part)
     return parts <= 0;
 }
 
+/* One case with all its rows; log: NULL or where its name and time go. */
+static int run_case(struct context *c, int i, const int rows[4], FILE *log)
+{
+    int wrong = 0;
+    struct timespec from, to;
+    if (log) fprintf(log, "%s:", op_cases_name(i)), fflush(log);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    for (size_t r = 0; r < 4; r++) {
+        struct op_io io = {&c->device->info, buffer, run, read_back, reset, c, rows[r], map};
+        int n = op_cases_run(i, &io);
+        if (n) fprintf(stderr, "%s, rows %d: %d wrong\n", op_cases_name(i), rows[r], n);
+        wrong += n;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    if (log) fprintf(log, " %.2f s\n", (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9), fflush(log);
+    return wrong + c->failed;
+}
+
 int main(int argc, char **argv)
 {
     static const int gpu_rows[4] = {0, 1, 333, 1111}, simt_rows[4] = {0, 1, 37, 70};
@@ -215,10 +236,13 @@ int main(int argc, char **argv)
     struct device_options options = {.kind = DEVICE_CUDA};
     int passed = 0, failed = 0;
     struct share share = {0, 1};
+    FILE *log = NULL;
     for (; argc > 2 && !strncmp(argv[1], "--", 2); argc -= 2, argv += 2)
         if (!strcmp(argv[1], "--driver"))
             options.driver = argv[2];
-        else if (strcmp(argv[1], "--share"))
+        else if (!strcmp(argv[1], "--log")) {
+            if (!(log = fopen(argv[2], "we"))) return printf("cannot write %s\n", argv[2]), 2;
+        } else if (strcmp(argv[1], "--share"))
             options.index = atoi(argv[2]);
         else if (sscanf(argv[2], "%d/%d", &share.index, &share.count) != 2 || share.count < 1)
             return printf("--share wants I/N\n"), 2;
@@ -238,15 +262,7 @@ int main(int argc, char **argv)
     ok(&c, jit_compile_all(c.jit, &err), &err);
     for (int i = 0; op_cases_name(i); i++) {
         if (!wanted(&share, i, argc - 1, argv + 1) || !op_cases_there(i, &c.device->info)) continue;
-        int wrong = 0;
-        for (size_t r = 0; r < 4; r++) {
-            struct op_io io = {&c.device->info, buffer, run, read_back, reset, &c, rows[r], map};
-            int n = op_cases_run(i, &io);
-            if (n) fprintf(stderr, "%s, rows %d: %d wrong\n", op_cases_name(i), rows[r], n);
-            wrong += n;
-        }
-        wrong += c.failed;
-        if (wrong)
+        if (run_case(&c, i, rows, log))
             failed++, printf("FAIL %s\n", op_cases_name(i));
         else
             passed++;
@@ -258,6 +274,7 @@ int main(int argc, char **argv)
     else
         passed++;
     printf("%d passed, %d failed\n", passed, failed);
+    if (log) fclose(log);
     jit_close(c.jit);
     device_close(c.device);
     return failed || !passed;

@@ -48,6 +48,22 @@ void op_fill(uint16_t *out, size_t n, float scale, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) out[i] = op_bits(op_normal(&seed) * scale);
 }
+/* Eight sums side by side: one would wait for each of its additions. */
+double op_dot(const double *x, const float *w, size_t n, double *size)
+{
+    enum { LANES = 8 };
+    double sum[LANES] = {0}, all[LANES] = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (size_t j = 0; j < LANES; j++) {
+            double v = x[i + j] * (double)w[i + j];
+            sum[j] += v, all[j] += fabs(v);
+        }
+    for (; i < n; i++) sum[0] += x[i] * (double)w[i], all[0] += fabs(x[i] * (double)w[i]);
+    for (size_t j = 1; j < LANES; j++) sum[0] += sum[j], all[0] += all[j];
+    *size = all[0];
+    return sum[0];
+}
 /* n weights of `bytes` each, and what they mean. */
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value)
 {
@@ -134,6 +150,10 @@ static const struct norm_case norm_cases[] = {
      RMS(.rows = 290, .cols = 512, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN, .form = NORM_FORM_BULK, .bulk_store = true), 16, false},
     {"norm 290x512 by bulk copies to nvfp4",
      RMS(.rows = 290, .cols = 512, .weight = 2, .out = ACT_OUT_NVFP4, .form = NORM_FORM_BULK), 32, false},
+    {"norm 401x1000 a row ahead, residual", RMS(.rows = 401, .cols = 1000, .weight = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 64, .resident = 1), 8, false},
+    {"norm f16 300x2048 a row ahead, in place", RMS(.rows = 300, .cols = 2048, .weight = 2, .f16 = true, .form = NORM_FORM_AHEAD, .threads = 256, .resident = 2), 0, true},
+    {"layernorm 300x1032 a row ahead, residual",
+     LAYER(.rows = 300, .cols = 1032, .weight = 2, .bias = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 160, .resident = 1), 16, false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 

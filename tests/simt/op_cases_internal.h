@@ -15,6 +15,8 @@ uint16_t op_bits(float value); /* f16 saturates */
 double op_half_unit(void);     /* half a unit in the last place of 1 */
 void op_fill(uint16_t *out, size_t n, float scale, uint32_t seed);
 void *op_weights(size_t n, int bytes, float mean, uint32_t seed, double *value);
+/* The sum of n products, *size the sum of their magnitudes. */
+double op_dot(const double *x, const float *w, size_t n, double *size);
 double op_activate(enum op_activation activation, double x);
 int op_check(const char *name, size_t at, uint16_t got, double want, double slack);
 

@@ -183,6 +183,7 @@ struct data {
     size_t x_stride, y_stride;
     uint16_t *x, *in;         /* in: what is multiplied, x or with a norm element(gain * x) */
     float *gain;              /* the norm's weight */
+    double *row;              /* what the row of `in` that is checked means */
     double *scale;            /* of a row: 1 or the norm's */
     void *w[GEMM_PARTS];      /* as the device has them */
     float *value[GEMM_PARTS]; /* what they mean */
@@ -194,14 +195,7 @@ struct data {
 /* dot and the sum of magnitudes, which the float32 sum's error is in proportion to */
 static double dot(const struct data *d, size_t r, int part, size_t col, double *size)
 {
-    double sum = 0;
-    const uint16_t *x = d->in + r * d->x_stride;
-    const float *w = d->value[part] + col * (size_t)d->s.k;
-    *size = 0;
-    for (int i = 0; i < d->s.k; i++) {
-        double v = (double)op_value(x[i]) * (double)w[i];
-        sum += v, *size += fabs(v);
-    }
+    double sum = op_dot(d->row, d->value[part] + col * (size_t)d->s.k, (size_t)d->s.k, size);
     sum *= d->scale[r], *size *= d->scale[r];
     if (d->s.bias) sum += (double)d->bias[part][col];
     return sum;
@@ -214,6 +208,7 @@ static int check(const struct matmul_case *k, const struct data *d)
     size_t element = d->s.out_f32 ? 4 : 2, at = 0;
     for (int p = 0; p < parts; at += (size_t)d->s.rows * d->y_stride, p++)
         for (size_t r = 0; r < (size_t)d->s.rows; r++) {
+            for (size_t c = 0; c < (size_t)d->s.k; c++) d->row[c] = (double)op_value(d->in[r * d->x_stride + c]);
             for (size_t c = 0; c < (size_t)d->s.n[p]; c++) {
                 size_t i = at + r * d->y_stride + c;
                 double size, up_size, v = op_activate(d->s.act, dot(d, r, p, c, &size)), slack = size;
@@ -303,7 +298,7 @@ static void normalise(struct data *d)
 {
     size_t rows = (size_t)d->s.rows, k = (size_t)d->s.k;
     uint32_t seed = 70;
-    d->gain = malloc(k * 4), d->scale = malloc(rows * sizeof *d->scale), d->in = malloc(rows * d->x_stride * 2);
+    d->row = malloc(k * sizeof *d->row), d->gain = malloc(k * 4), d->scale = malloc(rows * sizeof *d->scale), d->in = malloc(rows * d->x_stride * 2);
     memcpy(d->in, d->x, rows * d->x_stride * 2);
     for (size_t c = 0; c < k; c++) d->gain[c] = 1 - d->s.norm_offset + 0.3f * op_normal(&seed);
     for (size_t r = 0; r < rows; r++) {
@@ -355,7 +350,7 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     if (!wrong) wrong = check(k, &d);
     io->reset(io->context);
     for (int i = 0; i < d.s.parts; i++) free(d.s.gated && i ? NULL : d.w[i]), free(d.value[i]), free(d.bias[i]);
-    free(d.x), free(d.old), free(d.got), free(d.in), free(d.gain), free(d.scale);
+    free(d.x), free(d.old), free(d.got), free(d.in), free(d.gain), free(d.scale), free(d.row);
     return wrong;
 }
 
