@@ -65,15 +65,21 @@ static int threads_of(int vectors)
     return ROSE_MAX(32, (threads + 31) / 32 * 32);
 }
 
-/* Microseconds of a warp's routing, by the experts a lane has: measured with 4 and 8 of them (H200), top-8. */
+/* Experts of a lane that a choice is made of: where groups are whole vectors of lanes those of the groups that are kept. */
+static int heads(const struct moe_cuda_shape *s)
+{
+    bool limited = s->groups > 1 && s->top_groups < s->groups && s->experts / s->groups % 32 == 0;
+    return limited ? s->top_groups * (s->experts / s->groups / 32) : (s->experts + 31) / 32;
+}
+/* Microseconds of a warp's routing, by the experts a lane has and sorts: measured with 4 and 8 of them (H200), top-8. */
 static double route_us(const struct moe_cuda_shape *s)
 {
-    return 0.5 + 0.04 * s->top_k + 0.34 * ((s->experts + 31) / 32);
+    return 0.5 + 0.04 * s->top_k + 0.34 * heads(s) + 0.2 * ((s->experts + 31) / 32 - heads(s));
 }
 /* What another token adds where warps share their schedulers: a lane's sort grows with the square of its experts. */
 static double issue_us(const struct moe_cuda_shape *s)
 {
-    double each = (s->experts + 31) / 32 / 4.0;
+    double each = heads(s) / 4.0;
     return 0.03 * each * each;
 }
 
@@ -129,7 +135,10 @@ static void plan_few(const struct moe_cuda_shape *s, const struct device_info *d
     p->cluster = cluster > 1 ? (uint32_t)cluster : 0;
     p->cooperative = !every;
     p->bytes = out->bytes;
-    plan_stream(p, d, route_us(s) + 0.5 + (every ? issue_us(s) * (s->tokens - 1) : 1.1 + 0.004 * s->tokens));
+    /* A block's rounds over its slice of a row: each waits for the stores of the one before. */
+    int rounds = ((vectors + out->slices - 1) / out->slices + threads - 1) / threads;
+    double met = every ? issue_us(s) * ((s->tokens + cluster - 1) / cluster - 1) : 1.1 + 0.004 * s->tokens + (rounds - 1) * (s->out ? 1.0 : 0.45);
+    plan_stream(p, d, route_us(s) + 0.5 + met);
 }
 
 static void plan_many(const struct moe_cuda_shape *s, const struct device_info *d,

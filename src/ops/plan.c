@@ -68,6 +68,11 @@ void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
     p->predicted_us = 0.9 + extra_us + (p->bytes < (double)d->l2_bytes / 8 && near < far ? near : far);
 }
 
+double plan_issue_us(const struct device_info *d, double cells, double ps)
+{
+    return cells * ps * 1e-6 * 132 / (d->units > 0 ? d->units : 132);
+}
+
 void plan_print(const struct plan *p, struct strbuf *out)
 {
     strbuf_printf(out, "%s", p->kernel);

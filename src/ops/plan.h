@@ -52,6 +52,9 @@ int plan_arch(const struct device_info *device);
  * and dependent loads add to one pass. Fitted to clones in graphs on an H200: a node takes 0.9 us; from
  * memory bytes move at 0.885 of its rate behind a ramp of 0.5 us; what stays in L2 at 1.25 of it. */
 void plan_stream(struct plan *plan, const struct device_info *device, double extra_us);
+/* What `cells` elements take beside their bytes, for plan_stream's extra_us, in kernels that issue more than the memory hides: `ps`
+ * picoseconds each on an H200's 132 SMs. */
+double plan_issue_us(const struct device_info *device, double cells, double ps);
 
 /* "norm ADD=0 ... | grid 132 block 128 | 8.4 MB, 2.0 us of 1.9" */
 void plan_print(const struct plan *plan, struct strbuf *out);
