@@ -116,7 +116,7 @@ struct rose_engine_options {
                              * step computes in that type, "file": in f16 where most of the file is F16, else in bf16 */
     const char *task;       /* "auto" (NULL): what the model's files say; "generate", "embed", "classify", "score" */
     bool dummy_weights;     /* random weights, from a directory's config.json alone; without a tokenizer.json texts are ids: "[12][345]" */
-    /* Called from rose_engine_open while loading; may be NULL. */
+    /* Called while rose_engine_open runs, one call at a time but from any thread: weights load while kernels compile. May be NULL. */
     void (*progress)(void *user, const char *what, size_t done, size_t total);
     void *progress_user;
 };

@@ -1,5 +1,6 @@
 /* rose_device: which device, and what compiles its kernels. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +24,21 @@ static void on_jit_message(void *user, const char *line)
     if (d->message) d->message(d->message_user, ROSE_MESSAGE_INFO, line);
 }
 
-/* One call at a time; the engine that is being opened shows it. */
+/* Kernels are compiled while weights travel: one call at a time. */
+void device_progress(const struct rose_engine_options *o, const char *what, size_t done, size_t total)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    if (!o || !o->progress) return;
+    pthread_mutex_lock(&lock);
+    o->progress(o->progress_user, what, done, total);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The engine that is being opened shows it. */
 static void on_jit_progress(void *user, const struct jit_progress *p)
 {
     struct rose_device *d = user;
-    const struct rose_engine_options *o = d->opening;
-    if (o && o->progress) o->progress(o->progress_user, "compiling kernels", (size_t)p->done, (size_t)p->total);
+    device_progress(d->opening, "compiling kernels", (size_t)p->done, (size_t)p->total);
 }
 
 /* $XDG_CACHE_HOME/rose or $HOME/.cache/rose; NULL: compiled kernels live in memory only. */

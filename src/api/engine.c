@@ -10,15 +10,7 @@
 
 /* --- engines ------------------------------------------------------------------------------------------------------------------------- */
 
-struct progress {
-    const struct rose_engine_options *options;
-};
-
-static void on_progress(void *user, size_t done, size_t total)
-{
-    const struct rose_engine_options *o = ((struct progress *)user)->options;
-    if (o->progress) o->progress(o->progress_user, "loading weights", done, total);
-}
+static void on_progress(void *user, size_t done, size_t total) { device_progress(user, "loading weights", done, total); }
 
 static const struct { const char *name; enum dtype dtype; } kv_types[] = {{"f16", DTYPE_F16}, {"f32", DTYPE_F32}, {"bf16", DTYPE_BF16}, {"q8_0", DTYPE_Q8_0}, {"fp8", DTYPE_F8_E4M3}};
 
@@ -95,8 +87,8 @@ static void say_plan(const struct rose_engine *e)
     device_say(e->device, ROSE_MESSAGE_INFO, line);
     const struct programs *p = &e->engine->programs;
     if (e->device->jit) {
-        snprintf(line, sizeof line, "opened: weights %.2f s, plans %.2f s, kernels %.2f s, %d programs %.2f s, measuring %.2f s, %d graphs %.2f s", i->upload_seconds, p->draft_s, p->compile_s,
-                 p->count, p->record_s, p->tune_s, p->decodes, p->graph_s);
+        snprintf(line, sizeof line, "opened: weights %.2f s (%.2f s waited for), plans %.2f s, kernels %.2f s, %d programs %.2f s, measuring %.2f s, %d graphs %.2f s", i->upload_seconds, p->wait_s,
+                 p->draft_s, p->compile_s, p->count, p->record_s, p->tune_s, p->decodes, p->graph_s);
         device_say(e->device, ROSE_MESSAGE_INFO, line);
         if (p->tuned[0]) device_say(e->device, ROSE_MESSAGE_INFO, p->tuned);
         if (p->products[0]) device_say(e->device, ROSE_MESSAGE_INFO, p->products);
@@ -114,7 +106,6 @@ static bool has_tokenizer(const struct weights *w)
 
 static enum rose_status open_model(struct rose_engine *e, const struct rose_engine_options *o, struct engine_options *options, struct rose_error *err)
 {
-    struct progress progress = {o};
     struct weights *w = e->weights;
     e->weights = NULL; /* the model owns them from here */
     if (o->dummy_weights) {
@@ -132,7 +123,8 @@ static enum rose_status open_model(struct rose_engine *e, const struct rose_engi
         struct head_wish wish;
         enum rose_status s = task_wish(e, o->task, o->weights, &wish, err);
         if (s != ROSE_OK) weights_close(w);
-        if (s == ROSE_OK) s = model_open_as(e->device->device, w, &wish, on_progress, &progress, &e->model, err);
+        wish.early = true; /* the engine waits for them, when it has compiled and recorded */
+        if (s == ROSE_OK) s = model_open_as(e->device->device, w, &wish, on_progress, (void *)(uintptr_t)o, &e->model, err);
         if (s != ROSE_OK) return s;
     }
     if (e->model->config.own_rows) {

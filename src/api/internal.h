@@ -22,6 +22,8 @@ struct rose_device {
 };
 /* device.c: a line for the log. */
 void device_say(const struct rose_device *device, enum rose_message_level level, const char *line);
+/* Tells who opens an engine how far it is, from any thread; o may be NULL. */
+void device_progress(const struct rose_engine_options *o, const char *what, size_t done, size_t total);
 /* What compiles kernels for d->device, and closing of what a rose_device holds. */
 /* $XDG_CACHE_HOME/rose or $HOME/.cache/rose, in the arena; NULL: neither is set. */
 const char *device_cache_dir(struct arena *a);

@@ -133,6 +133,13 @@ static inline enum rose_status device_prepare(struct device *d, struct program *
 {
     return d->vtable->prepare ? d->vtable->prepare(d, p, e, err) : ROSE_OK;
 }
+/* What device_prepare made is dropped: the program's launches were changed. */
+static inline enum rose_status device_unprepare(struct device *d, struct program *p, struct rose_error *err)
+{
+    if (!d->vtable->prepare) return ROSE_OK;
+    d->vtable->program_gone(d, p);
+    return d->vtable->program_ready(d, p, err);
+}
 /* What was queued since the last mark gets this name in the trace; NULL: a step begins. Nothing when no trace runs. */
 enum rose_status cuda_trace_mark(struct device *device, const char *name, struct rose_error *err);
 static inline enum rose_status device_mark(struct device *d, const char *name, struct rose_error *err)

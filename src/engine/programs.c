@@ -197,16 +197,49 @@ static enum rose_status open_samples(struct engine *e, struct rose_error *err)
 }
 
 /* cuBLASLt's fastest algorithm for each product, once a machine: a cold start stays below six seconds. */
-static enum rose_status tune_products(struct engine *e, struct rose_error *err)
+static enum rose_status tune_products(struct engine *e, struct cuda_blas_tuned *t, struct rose_error *err)
 {
     static const double limit_s = 0.6;
     struct programs *p = &e->programs;
     struct program *forwards[PROGRAMS_MAX];
-    struct cuda_blas_tuned t;
     for (int i = 0; i < p->count; i++) forwards[i] = p->bucket[i].program;
-    ROSE_TRY(cuda_blas_tune(e->device, forwards, p->count, limit_s, &t, err));
-    if (t.shapes)
-        snprintf(p->products, sizeof p->products, "cuBLASLt: %d shapes, %d measured now in %.2f s; %d take another than its first choice", t.shapes, t.measured, t.seconds, t.changed);
+    ROSE_TRY(cuda_blas_tune(e->device, forwards, p->count, limit_s, t, err));
+    if (t->shapes)
+        snprintf(p->products, sizeof p->products, "cuBLASLt: %d shapes, %d measured now in %.2f s; %d take another than its first choice", t->shapes, t->measured, t->seconds, t->changed);
+    return ROSE_OK;
+}
+
+static enum rose_status capture(struct engine *e, struct rose_error *err)
+{
+    const struct programs *p = &e->programs;
+    for (int i = 0; i < p->decodes; i++) {
+        int32_t n = p->bucket[i].rows;
+        struct extents x = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = n, [EXTENT_SEQS] = n, [EXTENT_SAMPLES] = n}};
+        ROSE_TRY(status_wrap(err, device_prepare(e->device, p->bucket[i].program, &x, err), "the graph of %d sequences", n));
+    }
+    return ROSE_OK;
+}
+
+/* Weights travel beside all of this until something is measured. Graphs made meanwhile hold unless measuring changes what is in them. */
+static enum rose_status load_and_capture(struct engine *e, struct rose_error *err)
+{
+    struct programs *p = &e->programs;
+    double began = engine_now();
+    bool early = e->model->upload != NULL, launches = false;
+    if (early) ROSE_TRY(capture(e, err));
+    double captured = engine_now();
+    ROSE_TRY(status_wrap(err, model_loaded(e->model, err), "loading weights"));
+    double loaded = engine_now();
+    struct cuda_blas_tuned products = {0};
+    if (e->options.tune) ROSE_TRY(status_wrap(err, tune_products(e, &products, err), "measuring"));
+    if (e->options.tune) ROSE_TRY(status_wrap(err, programs_tune(e, &launches, err), "measuring"));
+    double tuned = engine_now();
+    for (int i = 0; i < p->decodes && early && (launches || products.measured); i++) ROSE_TRY(device_unprepare(e->device, p->bucket[i].program, err));
+    ROSE_TRY(capture(e, err));
+    ROSE_TRY(device_wait(e->device, NULL, err));
+    p->wait_s = loaded - captured;
+    p->tune_s = tuned - loaded;
+    p->graph_s = engine_now() - tuned + captured - began;
     return ROSE_OK;
 }
 
@@ -223,20 +256,10 @@ enum rose_status programs_open(struct engine *e, struct rose_error *err)
     recorded = engine_now();
     p->compile_s = compiled - began;
     p->record_s = recorded - compiled;
-    if (e->options.tune) ROSE_TRY(status_wrap(err, tune_products(e, err), "measuring"));
-    if (e->options.tune) ROSE_TRY(status_wrap(err, programs_tune(e, err), "measuring"));
-    double ready = engine_now();
-    p->tune_s = ready - recorded;
     size_t before = device_memory_free(e->device);
-    for (int i = 0; i < p->decodes; i++) {
-        int32_t n = p->bucket[i].rows;
-        struct extents x = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = n, [EXTENT_SEQS] = n, [EXTENT_SAMPLES] = n}};
-        ROSE_TRY(status_wrap(err, device_prepare(e->device, p->bucket[i].program, &x, err), "the graph of %d sequences", n));
-    }
-    ROSE_TRY(device_wait(e->device, NULL, err));
+    ROSE_TRY(load_and_capture(e, err));
     size_t after = device_memory_free(e->device);
     p->graph_bytes = before > after ? before - after : 0;
-    p->graph_s = engine_now() - ready;
     return ROSE_OK;
 }
 

@@ -30,7 +30,7 @@ struct programs {
     int samples, places;
     void *work; /* CUDA: intermediates of every forward */
     size_t work_bytes, graph_bytes;
-    double draft_s, compile_s, record_s, tune_s, graph_s; /* how long the parts of opening took */
+    double draft_s, compile_s, record_s, wait_s, tune_s, graph_s; /* how long the parts of opening took; wait_s: for weights, when all else had been done */
     char tuned[600]; /* what measuring chose, for people */
     char products[160]; /* the same of cuBLASLt's algorithms */
 };
@@ -40,8 +40,8 @@ struct programs {
 enum rose_status programs_draft(struct engine *e, size_t *work_bytes, struct rose_error *err);
 /* Record, share memory, capture graphs. */
 enum rose_status programs_open(struct engine *e, struct rose_error *err);
-/* programs_tune.c: which launches of the decode programs are dependent ones, by measuring; before their graphs are made. */
-enum rose_status programs_tune(struct engine *e, struct rose_error *err);
+/* programs_tune.c: which launches of the decode programs are dependent ones, by measuring; *changed: others than those recorded so. */
+enum rose_status programs_tune(struct engine *e, bool *changed, struct rose_error *err);
 void programs_close(struct engine *e);
 /* The forward for a step of so many rows; decode: one row a sequence. programs_pick_shared: NULL where none is so large. */
 const struct programs_bucket *programs_pick(const struct programs *p, int32_t rows, bool decode);

@@ -116,7 +116,7 @@ static enum rose_status choose(struct engine *e, struct choice *c, struct progra
     return ROSE_OK;
 }
 
-enum rose_status programs_tune(struct engine *e, struct rose_error *err)
+enum rose_status programs_tune(struct engine *e, bool *changed, struct rose_error *err)
 {
     struct programs *p = &e->programs;
     static const int32_t wanted[TRIED] = {1, 32, INT32_MAX};
@@ -128,7 +128,9 @@ enum rose_status programs_tune(struct engine *e, struct rose_error *err)
         while (at < p->decodes - p->shareds - 1 && p->bucket[at].rows < wanted[i]) at++;
         if (n && choices[n - 1].rows == p->bucket[at].rows) continue;
         choices[n].rows = p->bucket[at].rows;
-        s = choose(e, &choices[n++], p->bucket[at].program, err);
+        s = choose(e, &choices[n], p->bucket[at].program, err);
+        for (int k = 0; k < choices[n].kinds; k++) *changed |= !choices[n].dependent[k];
+        n++;
     }
     for (int i = 0; i < p->decodes && s == ROSE_OK; i++) {
         int nearest = 0;

@@ -44,7 +44,8 @@ struct model_head {
     int32_t embedding;          /* columns of an embedding */
     int32_t dense_count;
     struct head_dense dense[HEAD_MAX_DENSE];
-    const char *dense_path[HEAD_MAX_DENSE]; /* files, opened by the loader */
+    const char *dense_path[HEAD_MAX_DENSE]; /* files, opened by the loader; NULL: dense_name is a tensor of the model's own file */
+    const char *dense_name[HEAD_MAX_DENSE];
     bool dense_bias[HEAD_MAX_DENSE];
     bool sparse;                /* BGE-M3: relu(w . row) is the weight of the row's token */
     const char *sparse_path;
@@ -58,6 +59,7 @@ struct model_head {
     bool inner_norm;            /* ModernBERT: a norm behind it */
     /* yes or no */
     int32_t yes, no;            /* token ids; no -1: the logit of yes alone */
+    const char *answers;        /* GGUF: the tensor whose rows 0 and 1 stand for yes and no instead; NULL: the output matrix */
     /* text */
     int32_t longest;            /* tokens, sentence-transformers' max_seq_length; 0: not said */
     int32_t prompts_count;
@@ -73,6 +75,7 @@ struct head_wish {
     int32_t yes, no; /* ids of the tokens "yes" and "no", -1: unknown; for MODEL_YES_NO where no file names them */
     bool score;      /* with MODEL_AUTO: a generator scores by answering yes or no */
     enum dtype weights; /* what float matrices of the layers become in memory (BF16, F16; Q8_0 on the CPU; on CUDA the step's type too); DTYPE_NONE: as in the file */
+    bool early;         /* on CUDA the model may be opened while its weights are still on their way: model_loaded waits for them */
 };
 
 /* Fill config->head. Directories of Hugging Face bring files; GGUF brings its metadata. */

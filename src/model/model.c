@@ -287,21 +287,27 @@ static enum rose_status pack_cuda(struct loader *l)
     size_t at = 0;
     for (size_t i = 0; i < l->count && s == ROSE_OK; i++) {
         struct loader_item *it = &l->items[i];
-        pieces[i] = (struct upload_piece){it->source, it->target, (char *)m->memory + at, l->seed + i};
+        pieces[i] = (struct upload_piece){it->source, it->target, (char *)m->memory + at, l->seed + i, it->weights, it->release};
         s = matmul_cuda_weight_as(&it->source, it->expand, m->element, pieces[i].memory, it->target, l->err);
         at += it->bytes;
     }
     struct timespec from, to;
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (s == ROSE_OK && l->dummy) s = upload_dummy(m->device, pieces, l->count, l->err);
-    if (s == ROSE_OK && !l->dummy) s = upload_weights(m->device, pieces, l->count, l->progress, l->user, l->err);
     clock_gettime(CLOCK_MONOTONIC, &to);
-    m->upload_seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
-    for (size_t i = 0; i < l->count && s == ROSE_OK; i++)
-        if (l->items[i].release) weights_release(m->weights, l->items[i].release);
+    m->upload_seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9; /* of a dummy; model_loaded sets another's */
+    if (s == ROSE_OK && !l->dummy) s = upload_begin(m->device, pieces, l->count, l->progress, l->user, &m->upload, l->err);
     free(pieces);
     if (s == ROSE_OK && !l->dummy) note_conversions(l);
     return s;
+}
+
+enum rose_status model_loaded(struct model *m, struct rose_error *err)
+{
+    struct upload *upload = m->upload;
+    m->upload = NULL;
+    if (!upload) return ROSE_OK;
+    return upload_end(upload, false, &m->upload_seconds, err);
 }
 
 static enum rose_status pack_item(struct loader *l, const struct loader_item *it, const struct tensor *source, void *place)
@@ -375,16 +381,34 @@ static bool map_packed(struct loader *l, size_t total)
     return same;
 }
 
+/* What to do about weights that have no room, after what was said of them. */
+static enum rose_status no_room(struct loader *l, size_t need, const char *why)
+{
+    const char *path = weights_path(l->m->weights);
+    return status_at(l->err, ROSE_NO_MEMORY, path, -1, "%s: the weights need %.1f GB and %s; use a smaller %s, or a machine with more memory", path, (double)need / 1e9, why,
+                     l->dummy ? "config" : "quantisation");
+}
+
 /* The host's memory is promised before it is there: what it cannot hold is refused, not killed half way. Dummies are made a matrix at a time beside it. */
 static enum rose_status check_free(struct loader *l, size_t total)
 {
     struct device *d = l->m->device;
     size_t largest = 0, left = device_memory_free(d);
+    char why[240];
     if (d->info.kind != DEVICE_CPU) return ROSE_OK;
     for (size_t i = 0; l->dummy && i < l->count; i++) largest = ROSE_MAX(largest, (size_t)tensor_count(&l->items[i].source) * 2);
     if (total + largest <= left) return ROSE_OK;
-    return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %.1f of the %.1f GB of %s are free; end what takes them, or use a smaller %s", (double)(total + largest) / 1e9,
-                      (double)left / 1e9, (double)d->info.memory_total / 1e9, d->info.name, l->dummy ? "config" : "quantisation");
+    snprintf(why, sizeof why, "%.1f of the %.1f GB of %s are free; end what takes them", (double)left / 1e9, (double)d->info.memory_total / 1e9, d->info.name);
+    return no_room(l, total + largest, why);
+}
+
+/* Memory for all weights. The system refuses it where the process may not have so much. */
+static enum rose_status take_memory(struct loader *l, size_t total)
+{
+    struct model *m = l->m;
+    ROSE_TRY(check_free(l, total));
+    if (!total || (m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_OK;
+    return m->device->info.kind == DEVICE_CPU ? no_room(l, total, "the system refused them, as a limit of this process (ulimit -v) makes it do; raise that") : ROSE_NO_MEMORY;
 }
 
 static enum rose_status pack_all(struct loader *l)
@@ -399,13 +423,14 @@ static enum rose_status pack_all(struct loader *l)
         total += l->items[i].bytes;
         work += l->items[i].bytes;
     }
-    if (total > m->device->info.memory_total)
-        return status_set(l->err, ROSE_NO_MEMORY, "the weights need %.1f GB and %s has %.1f GB; use a smaller quantisation", (double)total / 1e9, m->device->info.name,
-                          (double)m->device->info.memory_total / 1e9);
+    if (total > m->device->info.memory_total) {
+        char why[160];
+        snprintf(why, sizeof why, "%s has %.1f GB", m->device->info.name, (double)m->device->info.memory_total / 1e9);
+        return no_room(l, total, why);
+    }
     m->memory_bytes = total;
     if (!l->wish.weights && map_packed(l, total)) return ROSE_OK;
-    ROSE_TRY(check_free(l, total));
-    if (total && !(m->memory = device_alloc(m->device, total, DEVICE_MEMORY_LOCAL, l->err))) return ROSE_NO_MEMORY;
+    ROSE_TRY(take_memory(l, total));
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
     for (size_t i = 0; i < l->count; i++) {
         struct loader_item *it = &l->items[i];
@@ -525,6 +550,7 @@ static enum rose_status open_model(struct device *device, struct loader *l, stru
     enum rose_status s = load(l);
     if (l->bind) bind_finish(l->bind, NULL, NULL);
     free(l->items);
+    if (s == ROSE_OK && !l->wish.early) s = model_loaded(m, l->err);
     if (s != ROSE_OK) {
         model_close(m);
         return s;
@@ -567,6 +593,7 @@ enum rose_status model_check(struct device *device, struct weights *weights, str
 void model_close(struct model *m)
 {
     if (!m) return;
+    upload_end(m->upload, true, NULL, NULL);
     head_close(m);
     packed_store_end(m->store);
     packed_unmap(m->packed, strbuf_str(&m->packed_key), m->memory_bytes);

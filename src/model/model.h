@@ -7,6 +7,7 @@
 #include "model/config.h"
 
 struct weights;
+struct upload;
 
 /* Weights of one layer by slot: matrices in weight[], vectors (norms, biases) as float32 in vector[]. Fused tensors of a file
  * (qkv, gate_up) are split into views, so that only SLOT_Q, _K, _V, _GATE and _UP exist here. */
@@ -45,7 +46,8 @@ struct model {
     bool dummy; /* random weights */
     bool rough; /* its owner asked for other weights than the file's: attention over own rows may round to bfloat16 too */
     char notice[256]; /* what was done to weights while loading ("… converted to BF16"), empty: nothing */
-    double upload_seconds; /* CUDA: weights to the device */
+    struct upload *upload; /* CUDA: weights on their way to the device (upload.h), until model_loaded; NULL: none */
+    double upload_seconds; /* how long that took */
 };
 
 /* Called while loading with bytes done and in all; may be NULL. */
@@ -57,6 +59,9 @@ enum rose_status model_open(struct device *device, struct weights *weights, mode
 /* The same with a wish about what the model is for; model_open lets the files say it. */
 enum rose_status model_open_as(struct device *device, struct weights *weights, const struct head_wish *wish, model_progress_fn *progress, void *user, struct model **out,
                                struct rose_error *err);
+/* CUDA, after wish.early: returns when all weights are in device memory; nothing may read them before, nor may `user` of the progress go. Without
+ * it, and on other devices, they are there already. */
+enum rose_status model_loaded(struct model *model, struct rose_error *err);
 /* The same from a config alone (weights_open_config): seeded random weights, norms of one, no biases. For measurements. type: as head_wish.weights
  * (on CUDA BF16, and without it, or F16; the CPU takes BF16 whatever it is). */
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, enum dtype type, struct model **out, struct rose_error *err);

@@ -10,11 +10,17 @@ struct upload_piece {
     const struct op_weight *weight;
     void *memory;
     uint64_t seed;
+    const struct weights *file; /* the file whose pages of `release` go back when all has arrived; NULL: none */
+    const struct weights_tensor *release;
 };
 
-/* Several threads convert (or copy) pieces of rows into pinned slots while earlier slots travel. Returns when all has arrived. */
-enum rose_status upload_weights(struct device *device, const struct upload_piece *pieces, size_t count, model_progress_fn *progress, void *user,
-                                struct rose_error *err);
+/* Several threads convert (or copy) pieces of rows into pinned slots while earlier slots travel, on a queue of their own: the caller may use the
+ * device meanwhile, compile, record and capture. The pieces are copied; progress is called from another thread. */
+struct upload;
+enum rose_status upload_begin(struct device *device, const struct upload_piece *pieces, size_t count, model_progress_fn *progress, void *user, struct upload **out,
+                              struct rose_error *err);
+/* Returns when all has arrived, with the seconds that it took, and frees. NULL: nothing was begun. stop: what has not begun is left out. */
+enum rose_status upload_end(struct upload *upload, bool stop, double *seconds, struct rose_error *err);
 
 /* Random weights, made there (ops/dummy.h). */
 enum rose_status upload_dummy(struct device *device, const struct upload_piece *pieces, size_t count, struct rose_error *err);

@@ -10,7 +10,9 @@ static void open_device(int threads);
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "jit/jit.h"
@@ -61,6 +63,67 @@ TEST(the_same_with_few_pages)
     same(got, want, "few pages");
     CHECK(preemptions > 0);
     make_jobs();
+}
+
+/* Weights whose first piece nobody lets arrive before every kernel is compiled: opening does not wait for them until it must, and the graphs it has
+ * made meanwhile give the answers of a model that waited. */
+struct held {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool compiled, waited, late;
+};
+
+static void on_compiled(void *user, const struct jit_progress *p)
+{
+    struct held *h = user;
+    pthread_mutex_lock(&h->lock);
+    h->compiled |= p->done == p->total;
+    pthread_cond_signal(&h->wake);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void on_piece(void *user, size_t done, size_t total)
+{
+    struct held *h = user;
+    struct timespec end;
+    (void)done, (void)total;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += ENGINE_WAIT_MS / 1000;
+    pthread_mutex_lock(&h->lock);
+    h->waited = true;
+    while (!h->compiled && !h->late) h->late = pthread_cond_timedwait(&h->wake, &h->lock, &end) != 0;
+    pthread_mutex_unlock(&h->lock);
+}
+
+TEST(weights_travel_while_kernels_compile)
+{
+    static struct answer want[REQUESTS], got[REQUESTS];
+    static struct held held = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    uint64_t preemptions;
+    struct engine_options o = base();
+    struct model *waited = model;
+    struct jit *own = NULL;
+    struct weights *w = NULL;
+    o.depth = 2;
+    together(o, want, &preemptions);
+    CHECK_OK(jit_open(&(struct jit_options){.nvrtc_path = ENGINE_LIBRARY, .progress = on_compiled, .user = &held}, &own, &err), err);
+    CHECK_OK(weights_open(golden.dir, &w, &err), err);
+    device->jit = own;
+    CHECK_OK(model_open_as(device, w, &(struct head_wish){.yes = -1, .no = -1, .early = true}, on_piece, &held, &model, &err), err);
+    CHECK(model->upload != NULL);
+    o.tune = true;
+    together(o, got, &preemptions);
+    same(got, want, "weights that came late");
+    CHECK(held.waited && held.compiled && !held.late);
+    CHECK(model->upload == NULL && model->upload_seconds > 0);
+    model_close(model);
+    /* One that is closed while they travel. */
+    held.compiled = true;
+    CHECK_OK(weights_open(golden.dir, &w, &err), err);
+    CHECK_OK(model_open_as(device, w, &(struct head_wish){.yes = -1, .no = -1, .early = true}, on_piece, &held, &model, &err), err);
+    model_close(model);
+    model = waited, device->jit = jit;
+    jit_close(own);
 }
 
 /* The cache is in the type of the model's step, or e4m3. */
@@ -211,7 +274,7 @@ TEST(a_lost_device)
 
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(a_cache_of_another_type), CASE(common_pages_are_read_once),
+    static const struct test_case cases[] = {CASE(the_same_with_two_in_flight), CASE(the_same_with_few_pages), CASE(weights_travel_while_kernels_compile), CASE(a_cache_of_another_type), CASE(common_pages_are_read_once),
 #ifndef ENGINE_GPU
                                              CASE(what_the_loop_asks_of_the_driver),
 #endif
