@@ -1,8 +1,9 @@
 /* Kernels on a GPU: graph replay over rotating buffers, beside a clone that reads and writes the same bytes
  * in the same run.
  *
- *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--sources DIR]
- *                                     variants of one kernel, at least N rows; kernels of DIR instead of those inside the program
+ *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR]
+ *                                     variants of one kernel, at least N rows; one of N parts of the table; kernels of DIR instead of
+ *                                     those inside the program
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
  *
  * us: per launch in a graph of many. Sets of buffers rotate; together they exceed L2 three times (shapes
@@ -311,6 +312,7 @@ int main(int argc, char **argv)
     struct device_options options = {.kind = DEVICE_CUDA};
     const char *csv = NULL, *arch = NULL, *sources = NULL;
     bool sweep = false;
+    int share = 0, shares = 1;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
             sweep = true;
@@ -324,10 +326,12 @@ int main(int argc, char **argv)
             b.rows = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--kernel") && i + 1 < argc)
             b.kernel = argv[++i];
+        else if (!strcmp(argv[i], "--share") && i + 1 < argc && sscanf(argv[i + 1], "%d/%d", &share, &shares) == 2 && share >= 0 && share < shares)
+            i++;
         else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
             sources = argv[++i];
         else
-            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--sources DIR] [--compile ARCH]\n"), 2;
+            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
     b.sources = sources;
@@ -349,6 +353,10 @@ int main(int argc, char **argv)
             strbuf_free(&line);
         }
         int rc = compile(&b, arch);
+        struct strbuf table = {0};
+        jit_print_kernels(b.jit, &table); /* registers, spills */
+        printf("%s", table.p ? table.p : "");
+        strbuf_free(&table);
         jit_close(b.jit);
         return rc;
     }
@@ -357,10 +365,14 @@ int main(int argc, char **argv)
     b.memory = device_alloc(b.device, b.bytes, DEVICE_MEMORY_LOCAL, &err_);
     if (!b.memory || !fill_memory(&b)) return fail();
     if (csv && !(b.csv = fopen(csv, "w"))) return printf("cannot write %s\n", csv), 1;
+    if (b.csv) setvbuf(b.csv, NULL, _IOLBF, 1 << 14); /* a run cut short leaves the rows it had */
     if (b.csv)
         fprintf(b.csv,
                 "op,shape,us,us dependent,bytes,ops,TB/s,%% of limit,clone us,us/clone,predicted us,plan\n");
     bench_table(&b.device->info, sweep, add, &b);
+    const int from = (int)((int64_t)b.count * share / shares);
+    b.count = (int)((int64_t)b.count * (share + 1) / shares) - from;
+    memmove(b.entries, b.entries + from, (size_t)b.count * sizeof *b.entries);
     int rc = run(&b);
     if (b.csv) fclose(b.csv);
     jit_close(b.jit);

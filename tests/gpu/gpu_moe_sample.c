@@ -553,6 +553,7 @@ int main(int argc, char **argv)
     if (!ok(device_open(&(struct device_options){.kind = DEVICE_CUDA}, &dev_, &err_))) return 1;
     bool moe = !*only || !strcmp(only, "moe"), sample = !*only || !strcmp(only, "sample"),
          barrier = !*only || !strcmp(only, "barrier");
+    if (csv_) setvbuf(csv_, NULL, _IOLBF, 1 << 14); /* a run cut short leaves the rows it had */
     if (csv_) fprintf(csv_, "op,shape,us,bytes,ops,TB/s,%% of limit,clone us,us/clone,predicted us,plan\n");
     request_all(&dev_->info);
     if (check && moe)

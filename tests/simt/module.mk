@@ -48,7 +48,7 @@ $(BUILD)/bench/gpu_fp8: bench/gpu_fp8.c $(call libraries,ops $(USE_ops))
 
 # What bench/gpu.sh runs on a machine that has a GPU and NVRTC but perhaps no compiler.
 .PHONY: gpu-programs
-gpu-programs: $(BUILD)/tests/gpu/gpu_ops $(BUILD)/tests/gpu/gpu_matmul $(BUILD)/bench/gpu_matmul $(BUILD)/bench/gpu_fp8 $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample $(BUILD)/tests/gpu/gpu_moe
+gpu-programs: $(BUILD)/rose $(BUILD)/tests/gpu/gpu_ops $(BUILD)/tests/gpu/gpu_matmul $(BUILD)/bench/gpu_matmul $(BUILD)/bench/gpu_fp8 $(BUILD)/bench/gpu_ops $(BUILD)/tests/gpu/gpu_moe_sample $(BUILD)/tests/gpu/gpu_moe
 
 # The stand-in for libcuda and libnvrtc (tests/simt/driver/driver.h): any test may name it as its driver. Built without
 # sanitizers: it switches stacks, and its kernels know nothing of them.
