@@ -57,7 +57,9 @@ enum rose_status file_map_open(struct file_map *map, const char *path, struct ro
     if (map->size) {
         void *p = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
-            enum rose_status s = os_error(err, path, "map");
+            enum rose_status s = errno == ENOMEM ? status_at(err, ROSE_NO_MEMORY, path, -1, "cannot map %s: its %.1f GB are more than this process may address; raise that limit (ulimit -v)",
+                                                             path, (double)map->size / 1e9)
+                                                 : os_error(err, path, "map");
             close(fd);
             return s;
         }

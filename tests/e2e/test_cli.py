@@ -1,5 +1,6 @@
 """The program as users see it: commands, JSON shapes, exit statuses, bad input. With the small real model that the demo brings."""
 import json
+import math
 import os
 import random
 import shutil
@@ -391,6 +392,57 @@ def what_does_not_fit():
         path = os.path.join(d, "loop.jinja")
         open(path, "w").write("{% for a in range(99999) %}{% for b in range(99999) %}{{ 'x' * 1000 }}{% endfor %}{% endfor %}")
         fails("run", MODEL, "hi", "--chat-template", path, says="")
+
+
+def sparse_llama(d, layers):
+    """A checkpoint as wide as Llama 3 70B, BF16, of holes behind its header; returns its bytes."""
+    hidden, ffn, kv, vocabulary = 8192, 28672, 1024, 512
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": hidden, "intermediate_size": ffn, "num_hidden_layers": layers,
+              "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": vocabulary, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+              "rope_theta": 1e4, "hidden_act": "silu", "tie_word_embeddings": True, "torch_dtype": "bfloat16"}
+    letters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+    tokenizer = {"version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None, "decoder": {"type": "ByteLevel"},
+                 "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+                 "model": {"type": "BPE", "vocab": {c: i for i, c in enumerate(letters)}, "merges": []}}
+    shapes = [("model.embed_tokens", vocabulary, hidden), ("model.norm", hidden)]
+    for i in range(layers):
+        shapes += [(f"model.layers.{i}.{name}", *shape) for name, *shape in (
+            ("input_layernorm", hidden), ("post_attention_layernorm", hidden), ("self_attn.q_proj", hidden, hidden), ("self_attn.k_proj", kv, hidden),
+            ("self_attn.v_proj", kv, hidden), ("self_attn.o_proj", hidden, hidden), ("mlp.gate_proj", ffn, hidden), ("mlp.up_proj", ffn, hidden),
+            ("mlp.down_proj", hidden, ffn))]
+    table, at = {}, 0
+    for name, *shape in shapes:
+        size = 2 * math.prod(shape)
+        table[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    head = json.dumps(table).encode()
+    head += b" " * (-len(head) % 8)
+    for name, content in (("config.json", config), ("tokenizer.json", tokenizer)):
+        with open(os.path.join(d, name), "w") as f:
+            json.dump(content, f)
+    with open(os.path.join(d, "model.safetensors"), "wb") as f:
+        f.write(len(head).to_bytes(8, "little") + head)
+        f.truncate(8 + len(head) + at)
+    return at
+
+
+@case
+def weights_that_have_no_room():
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with directory() as d:
+        # More than there is: told before anything is taken, with the file and what to do.
+        size = sparse_llama(d, int(1.5 * memory / 1.7e9) + 2)
+        assert size > memory, (size, memory)
+        fails("run", d, "hi", "--raw", "-n", "1", says=[d, f"the weights need {size / 1e9:.1f} GB", "use a smaller quantisation"], timeout=60)
+        assert "it does not fit" in ok("inspect", d).text()
+    with directory() as d:
+        # The process may address less: too little to map the file, or to have the weights beside it.
+        size = sparse_llama(d, 2)
+        for limit, says in ((size // 2, ["cannot map", "model.safetensors", "ulimit -v"]), (size + (1 << 30), [d, "the weights need", "ulimit -v"])):
+            done = subprocess.run(["prlimit", f"--as={limit}", e2e.ROSE, "run", d, "hi", "--raw", "-n", "1", "--threads", "1"], capture_output=True, timeout=60)
+            message = done.stderr.decode()
+            equal(done.returncode, 1)
+            assert all(word in message for word in says), message
 
 
 @case
