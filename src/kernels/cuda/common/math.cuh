@@ -66,6 +66,17 @@ DEVICE float max_f32(float a, float b)
 {
     return fmaxf(a, b);
 }
+/* NaN where either is. PTX ISA 9.7.3 "min", .NaN: sm_80. */
+DEVICE float min_nan_f32(float a, float b)
+{
+#ifdef ROSE_SIMT
+    return a != a ? a : b != b ? b : fminf(a, b);
+#else
+    float r;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#endif
+}
 /* a / b, correctly rounded. */
 DEVICE float div_f32(float a, float b)
 {

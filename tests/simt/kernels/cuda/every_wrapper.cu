@@ -86,7 +86,7 @@ DEVICE void every_conversion(uint32_t *y, float a, float b)
     y[6] = f32_bits(e2m1x2_to_f32x2(c).v[1] + ue8m0_to_f32(f32_to_ue8m0_up(b)) + e4m3_to_f32(f32_to_e4m3(a)));
     y[7] = f32_bits(exp2_approx(a) + log2_approx(a) + rcp_approx(a) + rsqrt_approx(a) + tanh_approx(a) + exp_approx(a));
     y[8] = f32_bits(exp_f32(a) + log_f32(a) + tanh_f32(a) + erf_f32(a) + sin_f32(a) + cos_f32(a) + sqrt_f32(a) + rcp_f32(a));
-    y[9] = f32_bits(fma_f32(a, b, a) + div_f32(a, b) + min_f32(a, b) + max_f32(a, b) + floor_f32(a) + ceil_f32(b) + rint_f32(a));
+    y[9] = f32_bits(fma_f32(a, b, a) + div_f32(a, b) + min_f32(a, b) + min_nan_f32(a, b) + max_f32(a, b) + floor_f32(a) + ceil_f32(b) + rint_f32(a));
 }
 
 DEVICE void every_mma(uint32_t *y, const uint32_t *x, unsigned char *s)

@@ -33,5 +33,5 @@ KERNEL(probe_math, struct probe_math_params, p, 128, 1)
     o[16] = x * y + a;
     o[17] = floor_f32(x) + ceil_f32(y);
     o[18] = rint_f32(x * 4.0f);
-    o[19] = min_f32(x, y) - max_f32(x, y);
+    o[19] = min_f32(x, y) - max_f32(x, y) + min_nan_f32(y, a);
 }
