@@ -18,6 +18,7 @@
  *
  * Constants: N (8 .. 64), MG (1, 2), KB, STAGES, PARTS, A8, SCALES; those of gemm_epilogue.cuh. */
 #define CLUSTER 0
+#define GEMV_BOX 128
 #if !A8
 #define GEMV_ROW(c, e) FP8_X_ROW(c, e)
 #endif

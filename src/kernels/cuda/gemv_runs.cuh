@@ -15,13 +15,18 @@
 #define GEMV_ROW(c, e) ((c) * 2 + (e))
 #endif
 
+/* Elements of k that a box of KB has. */
+#ifndef GEMV_BOX
+#define GEMV_BOX 64
+#endif
+
 /* What a block does: units begin .. end of a list in which unit u is step from + u % len of tile first + u / len * stride. */
 struct gemv_run {
     uint32_t begin, end, len, from, first, stride;
 };
 DEVICE struct gemv_run gemv_run_of(const struct gemm_params *p, uint32_t block)
 {
-    const uint32_t chunks = ceil_div_u32(p->k, 64 * KB);
+    const uint32_t chunks = ceil_div_u32(p->k, GEMV_BOX * KB);
     struct gemv_run r;
     if (CLUSTER) {
         const uint32_t clusters = p->blocks / (CLUSTER ? CLUSTER : 1), rank = CLUSTER > 1 ? cluster_rank() : 0;
