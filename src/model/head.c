@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "model/arch.h"
 #include "model/config_util.h"
-#include "weights/gguf.h"
+#include "model/head_gguf.h"
 #include "weights/weights.h"
 
 enum { CONFIG_LIMIT = 4 << 20 };
@@ -190,6 +190,7 @@ static enum rose_status read_labels(struct reader *r)
     static const char *const outputs[] = {"classifier.out_proj.weight", "classifier.weight", "score.weight", "cls.output.weight"};
     struct model_head *h = r->head;
     const struct json *names = json_get(r->transformers, "id2label");
+    bool gguf = weights_kind(r->weights) == WEIGHTS_GGUF;
     for (size_t i = 0; !h->labels && i < ROSE_COUNT(outputs); i++) {
         const struct weights_tensor *t = weights_find(r->weights, outputs[i]);
         if (t && t->ndim >= 1 && t->shape[0] > 0 && t->shape[0] <= HEAD_MAX_LABELS) h->labels = (int32_t)t->shape[0];
@@ -200,7 +201,7 @@ static enum rose_status read_labels(struct reader *r)
     for (int32_t i = 0; i < h->labels; i++) {
         char key[32];
         snprintf(key, sizeof key, "%d", i);
-        struct str name = json_str(json_get(names, key), "");
+        struct str name = names ? json_str(json_get(names, key), "") : gguf ? head_gguf_label(r->weights, i) : STR("");
         snprintf(key, sizeof key, "LABEL_%d", i);
         if (!(label[i] = name.n ? text_of(r, name) : arena_strndup(r->arena, key, strlen(key)))) return no_memory(r);
     }
@@ -237,8 +238,6 @@ static enum rose_status read_classifier(struct reader *r)
     struct model_head *h = r->head;
     bool tokens = h->task == MODEL_CLASSIFY_TOKENS;
     enum arch_inner inner = tokens && !a->token_inner ? ARCH_INNER_NONE : a->inner;
-    bool gguf = weights_kind(r->weights) == WEIGHTS_GGUF;
-    if (gguf && !weights_find(r->weights, "cls.weight")) inner = ARCH_INNER_NONE;
     h->inner = (struct head_dense){.in = r->config->hidden, .out = inner ? r->config->hidden : 0, .tanh = inner == ARCH_INNER_TANH,
                                    .activation = inner == ARCH_INNER_RELU ? OP_ACT_RELU : inner == ARCH_INNER_GELU_NORM ? OP_ACT_GELU_ERF : OP_ACT_NONE};
     h->inner_norm = inner == ARCH_INNER_GELU_NORM;
@@ -247,6 +246,7 @@ static enum rose_status read_classifier(struct reader *r)
         return status_set(r->err, ROSE_UNSUPPORTED, "config.json: classifier_activation \"" STR_FMT "\" is not supported", STR_ARG(act));
     h->pooling = a->encoder ? OP_POOL_CLS : OP_POOL_LAST;
     if (h->inner_norm && str_is(pooling, "mean")) h->pooling = OP_POOL_MEAN;
+    if (weights_kind(r->weights) == WEIGHTS_GGUF) ROSE_TRY(head_gguf_classifier(r->weights, r->config, r->err));
     ROSE_TRY(read_labels(r));
     return read_activations(r);
 }
@@ -279,22 +279,6 @@ static enum model_task task_of(struct reader *r, bool pooled, bool scored)
     /* The Qwen3 rerankers are saved as generators that answer yes or no. */
     if (is_qwen3_reranker(r)) return MODEL_YES_NO;
     return MODEL_GENERATE;
-}
-
-/* *.pooling_type of GGUF: 0 none, 1 mean, 2 cls, 3 last, 4 rank. */
-static enum rose_status read_gguf(struct reader *r, bool *pooled, enum model_task *task)
-{
-    int32_t type;
-    ROSE_TRY(config_gguf_size(r->weights, "pooling_type", 255, 255, &type, r->err));
-    static const enum op_pooling of[] = {OP_POOL_MEAN, OP_POOL_MEAN, OP_POOL_CLS, OP_POOL_LAST};
-    r->head->normalize = true; /* the file does not say; embeddings of such files are compared by cosine */
-    if (type == 4) return *task = MODEL_CLASSIFY, ROSE_OK;
-    if (type == 255) return ROSE_OK;
-    if (type > 4) return status_at(r->err, ROSE_UNSUPPORTED, weights_path(r->weights), -1, "%s: pooling type %d is not known", weights_path(r->weights), type);
-    r->head->pooling = of[type];
-    r->head->per_token = type == 0;
-    *pooled = type != 0;
-    return ROSE_OK;
 }
 
 static enum rose_status read_files(struct reader *r, bool *pooled, bool *scored)
@@ -366,7 +350,7 @@ enum rose_status head_read(struct arena *arena, struct weights *weights, const s
         r.head->task = MODEL_GENERATE;
         return finish(&r, wish);
     }
-    ROSE_TRY(gguf ? read_gguf(&r, &pooled, &task) : read_files(&r, &pooled, &scored));
+    ROSE_TRY(gguf ? head_gguf_read(weights, config, &pooled, &task, err) : read_files(&r, &pooled, &scored));
     if (task == MODEL_AUTO) task = task_of(&r, pooled, scored);
     if (wish->task != MODEL_AUTO) task = wish->task;
     if (wish->score && task == MODEL_GENERATE) task = MODEL_YES_NO;

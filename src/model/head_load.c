@@ -15,6 +15,13 @@ static enum rose_status want_vector(struct loader *l, struct bind *b, const char
     return bind_want(b, name, 1, &n, BIND_PLAIN, &t) ? loader_vector(l, &t, out) : ROSE_OK;
 }
 
+/* GGUF keeps them beside the model's tensors, without biases. */
+static enum rose_status load_dense_beside(struct loader *l, struct head_dense *d, const char *name)
+{
+    struct tensor t;
+    return bind_want(l->bind, name, 2, (int64_t[]){d->out, d->in}, BIND_ANY, &t) ? loader_add(l, t, &d->weight, l->m->weights, NULL) : ROSE_OK; /* bind_finish reports it */
+}
+
 static enum rose_status load_dense(struct loader *l, struct head_dense *d, const char *path, bool bias)
 {
     struct bind *b;
@@ -65,13 +72,14 @@ static enum rose_status load_answers(struct loader *l)
     struct model *m = l->m;
     struct model_config *c = &m->config;
     const struct slot_row *row = arch_slot(l->arch, c->tied ? SLOT_EMBED : SLOT_OUTPUT);
+    const char *own = c->head.answers;
     char name[256];
     struct tensor t;
     bool bare = !l->gguf && c->tied && l->prefix && !*l->prefix;
     snprintf(name, sizeof name, "%s", l->gguf ? row->gguf : bare ? row->hf + 6 : row->hf);
-    if (!bind_want(l->bind, name, 2, (int64_t[]){c->vocabulary, c->hidden}, BIND_ANY, &t)) return ROSE_OK; /* bind_finish reports it */
+    if (!bind_want(l->bind, own ? own : name, 2, (int64_t[]){own ? 2 : c->vocabulary, c->hidden}, BIND_ANY, &t)) return ROSE_OK; /* bind_finish reports it */
     c->tied = true;
-    const int32_t ids[2] = {c->head.yes, c->head.no};
+    const int32_t ids[2] = {own ? 0 : c->head.yes, own ? 1 : c->head.no};
     for (int i = 0; i < 2 && ids[i] >= 0; i++) ROSE_TRY(loader_add(l, loader_rows(&t, ids[i], 1), &m->answer[i], m->weights, NULL));
     return ROSE_OK;
 }
@@ -80,7 +88,8 @@ enum rose_status head_load(struct loader *l)
 {
     struct model_head *h = &l->m->config.head;
     if (l->dummy) return ROSE_OK;
-    for (int32_t i = 0; h->task == MODEL_EMBED && i < h->dense_count; i++) ROSE_TRY(load_dense(l, &h->dense[i], h->dense_path[i], h->dense_bias[i]));
+    for (int32_t i = 0; h->task == MODEL_EMBED && i < h->dense_count; i++)
+        ROSE_TRY(h->dense_path[i] ? load_dense(l, &h->dense[i], h->dense_path[i], h->dense_bias[i]) : load_dense_beside(l, &h->dense[i], h->dense_name[i]));
     if (h->task == MODEL_EMBED && h->sparse) ROSE_TRY(load_sparse(l));
     return h->task == MODEL_YES_NO ? load_answers(l) : ROSE_OK;
 }

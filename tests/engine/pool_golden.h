@@ -60,6 +60,17 @@ static inline enum rose_status pool_run_open(struct pool_run *r, const char *pat
     return s;
 }
 
+/* GGUF does not say whether embeddings are normalised and has no lexical head: they are, unless the golden model's own modules say otherwise. */
+static inline void pool_golden_gguf(const struct golden *g, struct model *m)
+{
+    CHECK(m->config.head.normalize);
+    m->config.head.normalize = json_bool(json_get(g->gguf, "normalize"), true);
+}
+static inline bool pool_golden_skips(const struct golden *g, const struct model *m, const struct json *k)
+{
+    return g->gguf && weights_kind(m->weights) == WEIGHTS_GGUF && json_bool(json_get(k, "sparse"), false);
+}
+
 static inline void pool_run_close(struct pool_run *r)
 {
     pool_close(r->pool);

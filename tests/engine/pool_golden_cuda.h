@@ -122,15 +122,22 @@ static inline void pool_cuda_file(struct pool_cuda *t, const struct golden *g, c
     if (s == ROSE_OK) s = model_open_as(t->device, w, &wish, NULL, NULL, &model, &err);
     if (s == ROSE_OK) s = pool_open(model, &o, &pool, &err);
     CHECK_OK(s, err);
+    if (pool && path == g->file) pool_golden_gguf(g, model);
     if (cases > g->cases->count) cases = g->cases->count;
     for (uint32_t i = 0; pool && i < cases; i++) {
         const struct json *k = &g->cases->items[i];
+        if (pool_golden_skips(g, model, k)) continue;
         CHECK_OK(pool_golden_submit(pool, k, k, i, &id, &err), err);
         CHECK_INT(events_read(&pool->events, &e, 1, -1), 1);
         pool_cuda_answer(t, g, &e, k, "alone");
     }
-    for (uint32_t i = 0; pool && i < g->cases->count; i++) CHECK_OK(pool_golden_submit(pool, &g->cases->items[i], &g->cases->items[i], i, &id, &err), err);
+    int asked = 0;
     for (uint32_t i = 0; pool && i < g->cases->count; i++) {
+        if (pool_golden_skips(g, model, &g->cases->items[i])) continue;
+        CHECK_OK(pool_golden_submit(pool, &g->cases->items[i], &g->cases->items[i], i, &id, &err), err);
+        asked++;
+    }
+    for (int i = 0; i < asked; i++) {
         CHECK_INT(events_read(&pool->events, &e, 1, -1), 1);
         pool_cuda_answer(t, g, &e, &g->cases->items[e.user], "in a batch");
     }

@@ -49,23 +49,25 @@ MODELS["embed_bert_dense"] = dict(
     dense=[dense(2, 48, 64, True, "torch.nn.modules.activation.Tanh"), dense(3, 64, 32, False, "torch.nn.modules.linear.Identity"),
            dense(4, 32, 24, True, "torch.nn.modules.activation.GELU")], pooling="cls")
 MODELS["embed_roberta"] = dict(
-    cls="AutoModel", config=bert("roberta", architectures=["RobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("mean_sqrt_len_tokens"), pooling="mean_sqrt_len_tokens",
+    cls="AutoModel", config=bert("roberta", architectures=["RobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("mean"), gguf=dict(tokenizer="roberta"),
     flips=[{"hidden_act": "silu"}], same=[{"bos_token_id": 5}])
 MODELS["embed_xlm_roberta"] = dict(
     cls="AutoModel", config=bert("xlm-roberta", architectures=["XLMRobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("cls", normalize=True), pooling="cls", normalize=True,
-    sparse=True, flips=[{"layer_norm_eps": 0.1}])
+    sparse=True, gguf=dict(tokenizer="unigram"), flips=[{"layer_norm_eps": 0.1}])
 MODELS["embed_distilbert"] = dict(
     cls="AutoModel", config={"model_type": "distilbert", "architectures": ["DistilBertModel"], "vocab_size": 120, "dim": 48, "hidden_dim": 80, "n_layers": 3, "n_heads": 4,
                              "max_position_embeddings": 100, "activation": "gelu", "pad_token_id": 0, "sinusoidal_pos_embds": False},
-    files=modules("mean"), flips=[{"activation": "relu"}, {"n_heads": 6}], same=[{"sinusoidal_pos_embds": True}])
+    files=modules("mean"), gguf=dict(tokenizer="wordpiece"), flips=[{"activation": "relu"}, {"n_heads": 6}], same=[{"sinusoidal_pos_embds": True}])
 MODELS["embed_mpnet"] = dict(
-    cls="AutoModel", config=bert("mpnet", architectures=["MPNetModel"], relative_attention_num_buckets=32, max_position_embeddings=302, pad_token_id=1), files=modules("mean"),
+    cls="AutoModel", config=bert("mpnet", architectures=["MPNetModel"], relative_attention_num_buckets=32, max_position_embeddings=302, pad_token_id=1),
+    files=modules("mean_sqrt_len_tokens"), pooling="mean_sqrt_len_tokens",
     lengths=[1, 7, 40, 290], flips=[{"hidden_act": "silu"}])
 MODERN = dict(layer_norm_eps="__absent__", norm_eps=1e-5, hidden_act="__absent__", hidden_activation="gelu", num_hidden_layers=5, local_attention=16,
               global_attn_every_n_layers=3, attention_bias=False, mlp_bias=False, norm_bias=False, classifier_pooling="cls", classifier_bias=False,
               classifier_activation="gelu", global_rope_theta=160000.0, local_rope_theta=10000.0)
 MODELS["embed_modernbert"] = dict(
     cls="AutoModel", config=bert("modernbert", architectures=["ModernBertModel"], **MODERN), files=modules("mean"), tokens=True,
+    gguf=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}),
     flips=[{"local_attention": 8}, {"local_attention": 13}, {"global_attn_every_n_layers": 2}, {"hidden_activation": "silu"}, {"norm_eps": 0.1},
            {"global_rope_theta": 100.0}, {"local_rope_theta": 50.0}, {"layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"]}],
     same=[{"global_rope_theta": "__absent__", "local_rope_theta": "__absent__", "rope_parameters": {
@@ -90,15 +92,17 @@ JINA = dict(architectures=["JinaBertForMaskedLM"], type_vocab_size=2, position_e
             max_position_embeddings=160)
 MODELS["embed_jina"] = dict(
     cls="AutoModel", jina="text", config=bert("bert", **JINA), files=modules("mean"), typed=True, tokens=True, lengths=[1, 6, 37, 140],
+    gguf=dict(tokenizer="wordpiece"),
     flips=[{"num_attention_heads": 4}, {"feed_forward_type": "reglu"}, {"layer_norm_eps": 0.1}], same=[{"hidden_act": "relu"}, {"max_position_embeddings": 200}, {"emb_pooler": "__absent__"}])
 MODELS["embed_jina_code"] = dict(
     cls="AutoModel", jina="code", config=bert("bert", **JINA), files=modules("mean", normalize=True), normalize=True, typed=True, lengths=[1, 6, 37, 140],
+    gguf=dict(tokenizer="roberta"),
     flips=[{"num_attention_heads": 8}, {"feed_forward_type": "reglu"}])
 
 # Decoders.
 MODELS["embed_qwen3"] = dict(
     cls="AutoModel", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True), files=modules("lasttoken", normalize=True),
-    pooling="lasttoken", normalize=True, tokens=True, flips=[{"rope_theta": 50.0}])
+    pooling="lasttoken", normalize=True, tokens=True, gguf=dict(tokenizer="qwen"), flips=[{"rope_theta": 50.0}])
 MODELS["embed_llama"] = dict(cls="AutoModel", config=decoder("llama", architectures=["LlamaModel"]), files={}, pooling="mean")
 MODELS["embed_mistral_window"] = dict(cls="AutoModel", config=decoder("mistral", architectures=["MistralModel"], sliding_window=12), files=modules("weightedmean"),
                                       pooling="weightedmean", flips=[{"sliding_window": 20}])
@@ -106,7 +110,7 @@ MODELS["embed_gemma"] = dict(
     cls="AutoModel", config=decoder("gemma3_text", architectures=["Gemma3TextModel"], hidden_act="__absent__", hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=16,
                                     sliding_window=16, use_bidirectional_attention=True, num_hidden_layers=7, rope_theta=20000.0, rope_local_base_freq=10000.0,
                                     sliding_window_pattern=6),
-    files=modules("mean", dense=[1, 1], normalize=True), pooling="mean", normalize=True,
+    files=modules("mean", dense=[1, 1], normalize=True), pooling="mean", normalize=True, gguf=dict(tokenizer="gemma"),
     dense=[dense(2, 48, 96, False, "torch.nn.modules.linear.Identity"), dense(3, 96, 48, False, "torch.nn.modules.linear.Identity")],
     flips=[{"sliding_window": 8}, {"query_pre_attn_scalar": 64}])
 
@@ -120,12 +124,12 @@ MODELS["class_roberta"] = dict(cls="AutoModelForSequenceClassification",
                                config=bert("roberta", architectures=["RobertaForSequenceClassification"], type_vocab_size=1, **ROBERTA, problem_type="multi_label_classification", **LABELS3))
 MODELS["class_xlm_roberta"] = dict(cls="AutoModelForSequenceClassification",
                                    config=bert("xlm-roberta", architectures=["XLMRobertaForSequenceClassification"], type_vocab_size=1, **ROBERTA, id2label={"0": "LABEL_0"},
-                                               label2id={"LABEL_0": 0}))
+                                               label2id={"LABEL_0": 0}), gguf=dict(tokenizer="unigram"))
 MODELS["class_distilbert"] = dict(cls="AutoModelForSequenceClassification", config=dict(MODELS["embed_distilbert"]["config"], architectures=["DistilBertForSequenceClassification"]))
 MODELS["class_mpnet"] = dict(cls="AutoModelForSequenceClassification",
                              config=bert("mpnet", architectures=["MPNetForSequenceClassification"], relative_attention_num_buckets=40, max_position_embeddings=102, pad_token_id=1, **LABELS3))
 MODELS["class_modernbert"] = dict(cls="AutoModelForSequenceClassification", config=bert("modernbert", architectures=["ModernBertForSequenceClassification"], **MODERN, **LABELS3),
-                                  flips=[{"classifier_pooling": "mean"}, {"classifier_activation": "relu"}])
+                                  gguf=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}), flips=[{"classifier_pooling": "mean"}, {"classifier_activation": "relu"}])
 MODELS["class_nomic"] = dict(cls="AutoModelForSequenceClassification",
                              config=bert("nomic_bert", architectures=["NomicBertForSequenceClassification"], hidden_act="silu", type_vocab_size=2,
                                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0}, problem_type="regression"))

@@ -2,7 +2,9 @@
 """Golden data of the models that embed, classify and score: tiny random ones, run by transformers in float32 on the CPU; pooling, dense layers and
 normalising are sentence-transformers' own modules.
 
-    python tests/golden/make_embed.py [NAME...]         writes tests/golden/models/NAME.json, .logits and .gguf-head
+    python tests/golden/make_embed.py [--llama.cpp DIR] [NAME...]
+                                                        writes tests/golden/models/NAME.json, .logits and .gguf-head; DIR holds llama.cpp's sources,
+                                                        whose converter writes the GGUF form of most models (embed_convert.py)
     python tests/golden/make_embed.py --bf16 [NAME...]  prints tests/engine/pool_golden_bf16.h: how far transformers itself is off in bfloat16
 
 As make_models.py, whose generator of weights this uses. A model's JSON holds
@@ -28,6 +30,7 @@ from make_models import HERE, SPREAD, dump, fnv1a64, merge, values  # noqa: E402
 
 torch.set_grad_enabled(False)
 DTYPES = ["F32", "BF16", "F16"]
+CONVERTER = None
 POOLINGS = {"cls": "cls", "mean": "mean", "lasttoken": "last", "weightedmean": "weighted_mean", "max": "max", "mean_sqrt_len_tokens": "model"}
 
 
@@ -220,8 +223,12 @@ def make(name, spec):
         out["files"] = dict(out["files"], **{d["folder"] + "/config.json": {"in_features": d["in"], "out_features": d["out"], "bias": d["bias"], "activation_function": d["activation"]}})
     head = None
     if spec.get("gguf"):
-        from embed_gguf import gguf_form
-        out["gguf"], head = gguf_form(config, seed, tensors, values, spec.get("pooling", "mean"))
+        if isinstance(spec["gguf"], dict):
+            from embed_convert import converted
+            out["gguf"], head = converted(CONVERTER, name, spec, seed, tensors, values)
+        else:
+            from embed_gguf import gguf_form
+            out["gguf"], head = gguf_form(config, seed, tensors, values, spec.get("pooling", "mean"))
     data = np.concatenate(store.data).astype("<f4")
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         f.write(dump(out))
@@ -275,6 +282,9 @@ def rounded(name, spec):
 if __name__ == "__main__":
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    if sys.argv[1:2] == ["--llama.cpp"]:
+        CONVERTER = sys.argv[2]
+        del sys.argv[1:3]
     if sys.argv[1:2] == ["--bf16"]:
         print("/* Printed by tests/golden/make_embed.py --bf16: how far transformers in bfloat16 is off from float32 on the golden models, worst and mean. */")
         print("static const struct { const char *name; double worst, mean; } pool_golden_bf16[] = {")

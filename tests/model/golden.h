@@ -229,9 +229,13 @@ static inline float *golden_cook(const struct golden *g, const struct json *r, s
         golden_values(g->seed, json_str(json_get(r, "name"), ""), (int)json_int(json_get(r, "exponent"), 0), json_num(json_get(r, "mean"), 0), v, *count);
     for (uint32_t i = 0; given && i < given->count; i++) v[i] = (float)json_num(&given->items[i], 0);
     size_t at = 0, n;
+    const struct json *pick = json_get(r, "pick");
     for (uint32_t i = 0; parts && i < parts->count; i++, at += n) {
         float *p = golden_make(g, golden_tensor(g, json_str(&parts->items[i], "")), &n);
-        memcpy(v + at, p, n * sizeof *v);
+        size_t skip = (size_t)json_int(json_get(r, "skip"), 0), cols = pick ? *count / pick->count : 0;
+        if (skip || pick) n = *count;
+        for (uint32_t k = 0; pick && k < pick->count; k++) memcpy(v + k * cols, p + (size_t)json_int(&pick->items[k], 0) * cols, cols * sizeof *v);
+        if (!pick) memcpy(v + at, p + skip, n * sizeof *v);
         free(p);
     }
     if (json_get(r, "permute"))

@@ -1,0 +1,179 @@
+"""The GGUF form of a tiny model as llama.cpp's own converter writes it: an independent writer of names, keys and tokenizers. The converter is that of
+the sources which make_embed.py is told with --llama.cpp DIR (DIR/convert_hf_to_gguf.py); recipes of the data as in models_gguf.py, checked
+against what the converter wrote, and
+
+    skip n      without the first n values (RoBERTa's positions begin behind the padding's)
+    pick [..]   these rows of the one part (yes and no of a reranker's output)
+
+Texts with the tokens that the tokenizer of the directory makes of them go into the model's JSON, so that the C tests can ask the same of the file."""
+import json, os, sys, tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import decoders
+
+CORPUS = ["the quick brown fox jumps over the lazy dog", "judge whether the document meets the requirements", "a model of text is a table of numbers",
+          "can only be yes or no", "yes", "no", "what does the fox say", "how many dogs are lazy", "vectors of words and of documents"] * 3
+TEXTS = ["the lazy fox", "a document of words", "yes or no", "how many  numbers", "what"]
+ROBERTA = ["<s>", "<pad>", "</s>", "<unk>"]
+BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def special(names):
+    return [AddedToken(n, special=True, normalized=False) for n in names]
+
+
+def around(t, first, last, typed):
+    b = "B:1" if typed else "B:0"
+    more = f"{last}:1" if typed else last
+    pair = f"{first} $A {last} ${b} {more}" if typed else f"{first} $A {last} {last} ${b} {last}"
+    t.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}", pair=pair, special_tokens=[(first, t.token_to_id(first)), (last, t.token_to_id(last))])
+
+
+def wordpiece(size):
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    t.normalizer, t.pre_tokenizer, t.decoder = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    t.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=size, special_tokens=special(BERT), show_progress=False))
+    around(t, "[CLS]", "[SEP]", True)
+    return t, {"tokenizer_class": "BertTokenizer", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}, "jina-v2-en"
+
+
+def bytes_bpe(size, names):
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=size, special_tokens=special(names), initial_alphabet=["Ġ", "Ċ"], show_progress=False))
+    return t
+
+
+def roberta(size):
+    t = bytes_bpe(size, ROBERTA + ["<mask>"])
+    around(t, "<s>", "</s>", False)
+    return t, {"tokenizer_class": "RobertaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}, "roberta-bpe"
+
+
+def modern(size):
+    t = bytes_bpe(size, BERT)
+    around(t, "[CLS]", "[SEP]", False)
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return t, {"tokenizer_class": "PreTrainedTokenizerFast", "cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]",
+               "bos_token": "[CLS]", "eos_token": "[SEP]"}, "modern-bert"
+
+
+def qwen(size):
+    t = bytes_bpe(size - 4, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    t.normalizer = normalizers.NFC()
+    t.post_processor = processors.TemplateProcessing(single="$A <|endoftext|>", pair="$A $B <|endoftext|>", special_tokens=[("<|endoftext|>", 0)])
+    return t, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "add_bos_token": False}, "qwen2"
+
+
+def sentencepiece(folder, size, kind, ids):
+    import sentencepiece
+    out = os.path.join(folder, "sp")
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_prefix=out, vocab_size=size, model_type=kind, normalization_rule_name="identity",
+                                             hard_vocab_limit=False, minloglevel=2, **ids)
+    return out + ".model", sentencepiece.SentencePieceProcessor(model_file=out + ".model")
+
+
+def unigram(size, folder):
+    """As XLM-RoBERTa: the file's ids move up by one behind the fairseq specials, and a mask closes the list."""
+    path, sp = sentencepiece(folder, 90, "unigram", {})
+    os.rename(path, os.path.join(folder, "sentencepiece.bpe.model"))
+    pieces = [(n, 0.0) for n in ROBERTA] + [(sp.id_to_piece(i), sp.get_score(i)) for i in range(3, sp.get_piece_size())]
+    pieces += [("<mask>", 0.0)]
+    t = Tokenizer(models.Unigram(pieces, unk_id=3))
+    t.normalizer = normalizers.Replace(__import__("tokenizers").Regex(" {2,}"), " ")
+    t.pre_tokenizer, t.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    t.add_special_tokens(special(ROBERTA + ["<mask>"]))
+    around(t, "<s>", "</s>", False)
+    return t, {"tokenizer_class": "XLMRobertaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
+               "mask_token": "<mask>"}, "default"
+
+
+def gemma(size, folder):
+    path, sp = sentencepiece(folder, 100, "bpe", dict(pad_id=0, eos_id=1, bos_id=2, unk_id=3, add_dummy_prefix=False, remove_extra_whitespaces=False))
+    os.rename(path, os.path.join(folder, "tokenizer.model"))
+    return sp, {"tokenizer_class": "GemmaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "add_bos_token": True, "add_eos_token": True}, "default"
+
+
+KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "unigram": unigram, "gemma": gemma}
+
+
+def convert(source, folder, out, pre, dense):
+    sys.path.insert(1, os.path.join(source, "gguf-py"))
+    for name in [n for n in sys.modules if n == "gguf" or n.startswith("gguf.")]:
+        del sys.modules[name]
+    sys.path.insert(1, source)
+    import conversion
+    import gguf
+    conversion.load_all_models()
+    conversion.ModelBase.get_vocab_base_pre = lambda self, tokenizer: pre
+    for sub in conversion.ModelBase.__subclasses__():
+        sub.get_vocab_base_pre = lambda self, tokenizer: pre
+    hparams = conversion.ModelBase.load_hparams(Path(folder), False)
+    kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
+    with torch.inference_mode():
+        kind(Path(folder), gguf.LlamaFileType.ALL_F32, Path(out), eager=True, model_name="tiny", sentence_transformers_dense_modules=dense).write()
+    return gguf
+
+
+def find_recipe(name, data, sources):
+    """Which of the checkpoint's tensors this one is, by its values."""
+    flat = data.reshape(-1)
+    for source, value in sources:
+        v = value.reshape(-1)
+        if v.size == flat.size and np.array_equal(v, flat):
+            return {"parts": [source]}
+        if v.size == flat.size and np.array_equal(v + np.float32(1), flat):
+            return {"parts": [source], "add": 1.0}
+        if value.ndim == 2 and data.ndim == 2 and data.shape[1] == value.shape[1] and data.shape[0] < value.shape[0]:
+            skip = value.shape[0] - data.shape[0]
+            if np.array_equal(value[skip:], data):
+                return {"parts": [source], "skip": skip * value.shape[1]}
+            rows = [np.flatnonzero((value == row).all(1)) for row in data]
+            if all(len(r) == 1 for r in rows):
+                return {"parts": [source], "pick": [int(r[0]) for r in rows]}
+    raise AssertionError(f"{name} {data.shape} is none of the checkpoint's tensors")
+
+
+def converted(source, name, spec, seed, tensors, values):
+    from make_models import fnv1a64
+    config, made = spec["config"], spec["gguf"]
+    by_name = {(t[0], t[5]): values(seed, t[0], t[2], t[3], int(np.prod(t[4]))).reshape(t[4]) for t in tensors}
+    with tempfile.TemporaryDirectory() as base:
+        folder = os.path.join(base, made.get("folder", "tiny"))
+        os.makedirs(folder)
+        build = KINDS[made["tokenizer"]]
+        t, tokenizer_config, pre = build(config["vocab_size"], folder) if made["tokenizer"] in ("unigram", "gemma") else build(config["vocab_size"])
+        if isinstance(t, Tokenizer):
+            t.save(os.path.join(folder, "tokenizer.json"))
+            assert t.get_vocab_size() <= config["vocab_size"], t.get_vocab_size()
+        files = {"config.json": dict(config, **made.get("config", {})), "tokenizer_config.json": tokenizer_config}
+        files.update(spec.get("files", {}))
+        for i, d in enumerate(spec.get("dense", [])):
+            files[d["folder"] + "/config.json"] = {"in_features": d["in"], "out_features": d["out"], "bias": d["bias"], "activation_function": d["activation"]}
+        for path, content in files.items():
+            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
+            with open(os.path.join(folder, path), "w") as f:
+                json.dump(content, f)
+        save_file({n: v for (n, k), v in by_name.items() if k == 0}, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+        for i, d in enumerate(spec.get("dense", [])):
+            save_file({n: v for (n, k), v in by_name.items() if k == i + 1}, os.path.join(folder, d["folder"], "model.safetensors"), {"format": "pt"})
+        out = os.path.join(base, name + ".gguf")
+        gguf = convert(source, folder, out, pre, bool(spec.get("dense")))
+        with open(out, "rb") as f:
+            whole = f.read()
+        reader = gguf.GGUFReader(out)
+        recipes, sources = [], [(n, v) for (n, k), v in by_name.items() if k <= len(spec.get("dense", []))]
+        for x in reader.tensors:
+            assert x.tensor_type == gguf.GGMLQuantizationType.F32, (x.name, x.tensor_type)
+            data = np.array(x.data, np.float32).reshape([int(n) for n in reversed(x.shape)])
+            recipes.append(dict(find_recipe(x.name, data, sources), dtype="F32", count=int(data.size), rows=int(data.shape[0])))
+        texts = [{"text": s, "tokens": (t.encode(s).ids if isinstance(t, Tokenizer) else [t.bos_id()] + t.encode(s) + [t.eos_id()])} for s in TEXTS]
+        keep = os.environ.get("KEEP_GGUF")
+        if keep:
+            with open(os.path.join(keep, name + ".gguf"), "wb") as f:
+                f.write(whole)
+    return {"tensors": recipes, "hash": f"{fnv1a64(whole):016x}", "texts": texts, "normalize": bool(spec.get("normalize"))}, whole[: reader.data_offset]
