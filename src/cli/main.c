@@ -1,9 +1,11 @@
 /* rose: the table of commands. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/commands.h"
@@ -55,8 +57,26 @@ static int dispatch(int argc, char **argv)
     return CLI_USAGE;
 }
 
+/* Weights are read from their files while they are in use. Who cuts such a file short takes pages away that a product will ask for: there
+ * is nothing to compute with then, and this says so. Other reasons for the signal keep its effect. */
+static void on_lost_page(int signal_number, siginfo_t *info, void *context)
+{
+    static const char said[] = "rose: a file of weights became shorter while it was in use (the model's, or one below the cache's packed folder: `rose cache --clear` "
+                               "removes those); start again, and replace such files by renaming\n";
+    (void)context;
+    if (info->si_code != BUS_ADRERR) {
+        signal(signal_number, SIG_DFL); /* the instruction faults again */
+        return;
+    }
+    if (write(STDERR_FILENO, said, sizeof said - 1) < 0) _exit(CLI_FAILED); /* nobody reads: the status says it */
+    _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
+    sigemptyset(&lost.sa_mask);
+    sigaction(SIGBUS, &lost, NULL);
     /* A reader that goes away is an error of writing, which is said below, and no reason to die silently. */
     signal(SIGPIPE, SIG_IGN);
     int status = dispatch(argc, argv);

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 import e2e
-from e2e import ROOT, ROSE, case, directory, equal, fails, main, ok, rose
+from e2e import ROOT, ROSE, case, directory, environment, equal, fails, main, ok, rose
 
 MODEL = e2e.model()
 WEIGHTS = os.path.join(ROOT, "tests", "golden", "weights")
@@ -104,6 +104,21 @@ def packed_weights_are_kept():
         fourth = ok(*words, env=env)
         assert b"earlier start" in fourth.err, fourth
         equal(fourth.out, off.out)
+
+
+@case
+def a_file_that_shrinks_in_use_is_told():
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as home:
+        env = {"XDG_CACHE_HOME": home, "ROSE_PACKED_CACHE": None}
+        words = ("run", MODEL, "Count to a thousand, in words.", "--device", "cpu", "--quiet", "-n")
+        ok(*words, "1", env=env)
+        folder = os.path.join(home, "rose", "packed")
+        with subprocess.Popen([ROSE, *words, "5000", "--temperature", "1.5"], env=environment(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            child.stdout.read(1)  # it answers, from the file
+            os.truncate(os.path.join(folder, *os.listdir(folder)), 4096)
+            _, told = child.communicate(timeout=120)
+            equal(child.returncode, 1)
+            assert told.decode().count("became shorter while it was in use") >= 1, told
 
 
 @case
