@@ -6,7 +6,7 @@
 # Makes DIR/native (all that this processor has), DIR/avx2 (AVX2, FMA and F16C only) and, on a
 # processor with AMX, DIR/avx512 (AVX-512 with VNNI and BF16, no AMX; elsewhere it is a link to
 # native). Each holds llama-bench, llama-batched-bench, llama-completion, llama-tokenize,
-# llama-server, llama-quantize and peer-tokens (tokens.c beside this script). The variants differ
+# llama-server, llama-quantize, llama-embedding and peer-tokens (tokens.c beside this script). The variants differ
 # in one library, so only that is built three times. JOBS sets the number of compilers.
 set -eu
 version=0.3.36
@@ -14,7 +14,7 @@ here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/rose-dev
 dir=${1:-$cache/llama.cpp}
 jobs=${JOBS:-2}
-tools="llama-bench llama-batched-bench llama-completion llama-tokenize llama-server llama-quantize"
+tools="llama-bench llama-batched-bench llama-completion llama-tokenize llama-server llama-quantize llama-embedding"
 
 for tool in cmake gcc g++ python3 tar; do
     command -v $tool > /dev/null || { echo "build_llama: $tool is missing" >&2; exit 1; }
@@ -52,7 +52,7 @@ build() {
     shift 2
     cmake -S "$src" -B "$dir/build-$name" -DCMAKE_BUILD_TYPE=Release -DCMAKE_BUILD_RPATH_USE_ORIGIN=ON \
         -DCMAKE_C_COMPILER=gcc -DCMAKE_CXX_COMPILER=g++ -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
-        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_APP=OFF -DGGML_CCACHE=OFF "$@" > "$dir/build-$name.log" 2>&1 &&
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=ON -DLLAMA_BUILD_APP=OFF -DGGML_CCACHE=OFF "$@" > "$dir/build-$name.log" 2>&1 &&
         nice -n 10 cmake --build "$dir/build-$name" -j "$jobs" --target $targets >> "$dir/build-$name.log" 2>&1 || {
         tail -n 30 "$dir/build-$name.log" >&2
         exit 1

@@ -24,6 +24,8 @@ CLI_DECLARE(serve);
 CLI_DECLARE(batch);
 CLI_DECLARE(embed);
 CLI_DECLARE(score);
+int cli_rerank(const struct cli_command *self, int argc, char **argv); /* with the options of rose score */
+CLI_DECLARE(classify);
 /* rose bench --url: its options are others. */
 CLI_DECLARE(bench_url);
 bool cli_bench_is_url(int argc, char **argv);
@@ -106,12 +108,27 @@ size_t cli_render_options(const struct option **options);
      "{\"index\", \"embedding\"}. With --output the same command goes on where an earlier one ended.\n",                                            \
      cli_embed, cli_embed_options}
 
+#define CLI_RERANK_LINES                                                                                                                             \
+    "a line is {\"query\", \"document\"}\nor query TAB document -> {\"index\", \"score\"}; {\"query\", \"documents\": [...]} -> {\"index\", \"results\":\n"       \
+    "[{\"index\", \"score\"}]}, best first; with --query every line is a document.\n"
+#define CLI_CLASSIFY_LINES                                                                                                                           \
+    "a line is a text or {\"text\", \"pair\"} -> {\"index\", \"label\", \"probs\"}; of tokens\n{\"index\", \"tokens\"}.\n"
+
 #define CLI_SCORE_COMMAND                                                                                                                            \
-    {"score", "MODEL [FILE]", "Relevance of documents, or labels of texts.",                                                                         \
-     "Rerankers: a line is {\"query\", \"document\"} or query TAB document -> {\"index\", \"score\"}; {\"query\",\n\"documents\": [...]} -> "        \
-     "{\"index\", \"results\": [{\"index\", \"score\"}]}, best first; with --query every line is a document.\nClassifiers: a line is a text or "     \
-     "{\"text\", \"pair\"} -> {\"index\", \"label\", \"probs\"}; of tokens {\"index\", \"tokens\"}.\n",                                               \
-     cli_score, cli_score_options}
+    {"score", "MODEL [FILE]", "Either of the two, by what the model is.",                                                                            \
+     "Rerankers, cross-encoders and embedders (rose rerank): " CLI_RERANK_LINES "Classifiers (rose classify): " CLI_CLASSIFY_LINES, cli_score,         \
+     cli_score_options}
+
+#define CLI_RERANK_COMMAND                                                                                                                           \
+    {"rerank", "MODEL [FILE]", "Relevance of documents to a query.",                                                                                 \
+     "Rerankers, cross-encoders and embedders: " CLI_RERANK_LINES "Embedders say how alike the embeddings are. Classifiers are refused: rose "         \
+     "classify takes them.\n",                                                                                                                       \
+     cli_rerank, cli_score_options}
+
+#define CLI_CLASSIFY_COMMAND                                                                                                                         \
+    {"classify", "MODEL [FILE]", "Labels of texts.",                                                                                                 \
+     "Classifiers: " CLI_CLASSIFY_LINES "Models without labels are refused: rose rerank and rose embed take them.\n", cli_classify,                   \
+     cli_classify_options}
 
 #define CLI_BATCH_COMMAND                                                                                                                            \
     {"batch", "MODEL IN.jsonl OUT.jsonl", "A file of requests in OpenAI's batch format.",                                                            \

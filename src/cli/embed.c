@@ -216,7 +216,9 @@ static enum rose_status go_on(struct embed *e, struct rose_error *err)
 static enum rose_status check_options(const struct rose_model_info *info, struct rose_error *err)
 {
     int size = o.tokens ? info->hidden : info->embedding_size;
-    if (!(info->tasks & ROSE_CAN_EMBED)) return ROSE_OK; /* the engine has a sentence for that */
+    if (!(info->tasks & ROSE_CAN_EMBED))
+        return status_set(err, ROSE_UNSUPPORTED, "%s does not embed: %s", info->name, info->tasks & ROSE_CAN_GENERATE ? "it generates text (rose run, rose chat)" :
+                          info->tasks & ROSE_CAN_SCORE ? "it scores pairs (rose rerank)" : "it gives texts labels (rose classify)");
     if (o.dimensions > size)
         return status_set(err, ROSE_INVALID, "--dimensions %lld is more than the %d values that %s gives a %s", (long long)o.dimensions, size, info->name, o.tokens ? "token" : "text");
     if (o.sparse && !(info->tasks & ROSE_CAN_SPARSE)) return status_set(err, ROSE_UNSUPPORTED, "--sparse: %s has no lexical head", info->name);

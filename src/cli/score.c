@@ -1,5 +1,5 @@
 /* rose score: pairs to relevance (of models that only embed: to how alike their embeddings are), documents to a ranking, texts to labels, by what
- * the model is. */
+ * the model is. rose rerank and rose classify are the same of one kind of model each, and refuse the others. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
@@ -17,23 +17,39 @@ static struct {
     bool raw, restart;
 } o;
 
+#define OUTPUT_OPTIONS                                                                                                                               \
+    {"output", 'o', OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "write here instead of standard output; what is there is gone on with", &o.output},  \
+    {"restart", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "write the output anew, whatever is there", &o.restart}
+#define TEXT_OPTIONS                                                                                                                                 \
+    {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},                                       \
+    {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error",    \
+     &o.truncate},                                                                                                                                   \
+    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens}
+
 static const struct option options[] = {
-    {"output", 'o', OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "write here instead of standard output; what is there is gone on with", &o.output},
-    {"restart", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "write the output anew, whatever is there", &o.restart},
+    OUTPUT_OPTIONS,
     {"query", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "every line is a document to score against it", &o.query},
     {"instruction", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "what is looked for, for rerankers whose template says it", &o.instruction},
-    {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},
-    {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error", &o.truncate},
     {"top", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "of a line's documents only the N best; 0: all", &o.top},
-    {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens},
+    TEXT_OPTIONS,
     CLI_COMMON_OPTIONS,
 };
+static const struct option label_options[] = {OUTPUT_OPTIONS, TEXT_OPTIONS, CLI_COMMON_OPTIONS};
 
 size_t cli_score_options(const struct option **out)
 {
     *out = options;
     return ROSE_COUNT(options);
 }
+
+size_t cli_classify_options(const struct option **out)
+{
+    *out = label_options;
+    return ROSE_COUNT(label_options);
+}
+
+/* What a command takes: any model that gives numbers or labels; those that compare a query with documents; those with labels. */
+enum kind { ANY, RANKS, LABELS };
 
 /* One text or pair. A line with a list of documents makes several. */
 struct item {
@@ -49,6 +65,7 @@ struct part {
 };
 
 struct score {
+    enum kind kind;
     const char *model, *input; /* as they are named */
     struct rose_engine *engine;
     struct rose_model_info info;
@@ -315,14 +332,28 @@ static enum rose_status go_on(struct score *s, size_t *lines, struct rose_error 
     return texts_resume(&m, &s->lines, &s->out, lines, err);
 }
 
+/* A model of another kind than the command's: the sentence names the command that takes it. */
+static enum rose_status check_kind(const struct score *s, struct rose_error *err)
+{
+    const char *name = s->info.name;
+    bool labels = s->info.tasks & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) && !s->scores;
+    if (s->info.tasks & ROSE_CAN_GENERATE) return status_set(err, ROSE_UNSUPPORTED, "%s generates text: it neither scores nor classifies nor embeds (rose run, rose chat)", name);
+    if (s->kind == RANKS && labels) return status_set(err, ROSE_UNSUPPORTED, "%s gives texts labels and no relevance: use rose classify", name);
+    if (s->kind == LABELS && s->scores) return status_set(err, ROSE_UNSUPPORTED, "%s gives pairs one score and no labels: use rose rerank", name);
+    if (s->kind == LABELS && s->embeds) return status_set(err, ROSE_UNSUPPORTED, "%s embeds texts and has no labels: use rose embed, or rose rerank to compare pairs", name);
+    if (labels && (o.query || o.instruction || o.top))
+        return status_set(err, ROSE_UNSUPPORTED, "%s gives texts labels: --query, --instruction and --top are for models that score pairs", name);
+    if (s->embeds && (o.raw || o.instruction)) return status_set(err, ROSE_UNSUPPORTED, "%s embeds: pairs are compared by their embeddings, without logits or an instruction", name);
+    return ROSE_OK;
+}
+
 static enum rose_status run(struct score *s, bool *interrupted, struct rose_error *err)
 {
     size_t lines = 0, first = 0;
     rose_engine_info(s->engine, &s->info);
     s->scores = s->info.tasks & ROSE_CAN_SCORE;
     s->embeds = !(s->info.tasks & (ROSE_CAN_SCORE | ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS));
-    if (s->embeds && !(s->info.tasks & ROSE_CAN_EMBED)) return status_set(err, ROSE_UNSUPPORTED, "%s neither scores nor classifies nor embeds", s->info.name);
-    if (s->embeds && (o.raw || o.instruction)) return status_set(err, ROSE_UNSUPPORTED, "%s embeds: pairs are compared by their embeddings, without logits or an instruction", s->info.name);
+    ROSE_TRY(check_kind(s, err));
     if (o.output) ROSE_TRY(go_on(s, &lines, err));
     for (size_t i = 0; i < s->lines.count; i++) {
         if (i == lines) first = s->count;
@@ -340,13 +371,13 @@ static enum rose_status run(struct score *s, bool *interrupted, struct rose_erro
     return status;
 }
 
-int cli_score(const struct cli_command *self, int argc, char **argv)
+static int command(enum kind kind, const struct cli_command *self, int argc, char **argv)
 {
     const char *words[2];
     int count, status;
     bool interrupted = false;
     struct rose_error err = {0};
-    struct score s = {.out = stdout};
+    struct score s = {.kind = kind, .out = stdout};
     struct cli_engine engine;
     if (!cli_parse(self, argc, argv, words, 2, &count, &status)) return status;
     if (!count) return cli_usage(self, "no MODEL is named");
@@ -371,3 +402,7 @@ int cli_score(const struct cli_command *self, int argc, char **argv)
     free(s.query);
     return status;
 }
+
+int cli_score(const struct cli_command *self, int argc, char **argv) { return command(ANY, self, argc, argv); }
+int cli_rerank(const struct cli_command *self, int argc, char **argv) { return command(RANKS, self, argc, argv); }
+int cli_classify(const struct cli_command *self, int argc, char **argv) { return command(LABELS, self, argc, argv); }

@@ -249,6 +249,35 @@ def classes_of_tokens():
     equal(ok("/classify", {"input": text})["model"], "classes")
 
 
+def command(name, model, *arguments, lines="one\ttwo\nthree\tfour\n"):
+    """Its answers, or the sentence it refuses with."""
+    path = model if os.path.isabs(model) else os.path.join(server().made, model)
+    done = subprocess.run([options.rose, name, path, *arguments], input=lines, capture_output=True, text=True)
+    return [json.loads(x) for x in done.stdout.splitlines()] if done.returncode == 0 else done.stderr
+
+
+@test
+def rerank_and_classify_are_commands():
+    """The same answers as rose score and the server of the models they are for; the others are sent to the right command."""
+    embedder = encoders.minilm()
+    ranked = command("rerank", "ranker")
+    equal(ranked, command("score", "ranker"))
+    close([x["score"] for x in ranked], [ok("/v1/score", {"model": "ranker", "text_1": a, "text_2": b})["data"][0]["score"] for a, b in (("one", "two"), ("three", "four"))], 1e-4)
+    best = command("rerank", "ranker", "--query", "one", "--top", "2", lines=json.dumps({"documents": TEXTS}) + "\n")[0]["results"]
+    equal(len(best), 2)
+    check(best[0]["score"] >= best[1]["score"], best)
+    equal(command("rerank", embedder), command("score", embedder))
+    labelled = command("classify", "classes", lines="one\n")
+    equal(labelled, command("score", "classes", lines="one\n"))
+    check(labelled[0]["label"] in ("no", "perhaps", "yes") and len(labelled[0]["probs"]) == 3, labelled)
+    equal(command("classify", "names", lines="one\n"), command("score", "names", lines="one\n"))
+    for name, model, says in (("rerank", "classes", "use rose classify"), ("rerank", "names", "use rose classify"), ("classify", "ranker", "use rose rerank"),
+                              ("classify", embedder, "use rose embed"), ("score", "classes --top", "--top"), ("score", "classes --query", "--query")):
+        model, *option = model.split() if model != embedder else [model]
+        said = command(name, model, *[x for o in option for x in (o, "2")])
+        check(says in said and said.count("\n") == 1, (name, model, said))
+
+
 @test
 def kserve_tensors():
     c = http.InferenceServerClient(f"127.0.0.1:{server().port}")
