@@ -66,7 +66,8 @@ static enum rose_status read_weights(struct sweep *s, struct rose_error *err)
     for (int t = DTYPE_NONE + 1; t < DTYPE_COUNT; t++)
         if (!strcasecmp(s->o->weights, dtype_info((enum dtype)t)->name) && (t == DTYPE_BF16 || dtype_info((enum dtype)t)->block > 1)) s->weights = (enum dtype)t;
     if (s->weights == DTYPE_NONE) return status_set(err, ROSE_INVALID, "weights \"%.40s\": bf16 or a block format of GGUF (q4_0, q4_k, q6_k, mxfp4, ...)", s->o->weights);
-    if (s->weights != DTYPE_BF16 && strcmp(s->kind->name, "matmul")) return status_set(err, ROSE_UNSUPPORTED, "%s takes bf16 weights; --weights is for matmul", s->kind->name);
+    if (s->weights != DTYPE_BF16 && strcmp(s->kind->name, "matmul") && strcmp(s->kind->name, "moe"))
+        return status_set(err, ROSE_UNSUPPORTED, "%s has no matrix; --weights is for matmul and moe", s->kind->name);
     return ROSE_OK;
 }
 

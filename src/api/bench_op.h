@@ -26,7 +26,7 @@ struct bench_case {
         size_t bytes;
     } memory[BENCH_OP_MEMORY];
     int memories;
-    enum dtype weights; /* of matmul's weight */
+    enum dtype weights; /* of the matrices of matmul and moe */
     const void *noise; /* 1 MiB of random values of the device's activation type, on the host */
 };
 
@@ -45,9 +45,16 @@ enum { BENCH_NOISE = 1 << 20 };
 /* Memory of the case: random values, and a vector of weights about 1. */
 void *bench_op_noise(struct bench_case *c, size_t bytes, struct rose_error *err);
 float *bench_op_vector(struct bench_case *c, int32_t n, struct rose_error *err);
+/* A copy of host memory, which is read before this returns. */
+void *bench_op_copy(struct bench_case *c, const void *from, size_t bytes, struct rose_error *err);
 
 /* bench_op_quant.c: norm and act whose results are stored in a narrow format (CUDA; ACT_OUT_* of kernels/params/act_rows.h). */
 enum rose_status bench_op_norm_quantised(struct bench_case *c, int32_t cols, bool add, bool layer, int32_t out, struct rose_error *err);
 enum rose_status bench_op_act_quantised(struct bench_case *c, int32_t cols, bool gated, enum op_activation activation, int32_t out, struct rose_error *err);
+
+
+/* bench_op_pages.c: keys and values between rows and pages; log-softmax at some tokens (CUDA). */
+enum rose_status bench_op_pages(struct bench_case *c, struct rose_error *err);
+enum rose_status bench_op_logprob(struct bench_case *c, struct rose_error *err);
 
 #endif

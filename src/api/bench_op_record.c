@@ -32,7 +32,7 @@ static enum rose_status put(struct bench_case *c, void *to, const void *from, si
     return device_wait(c->device, NULL, err);
 }
 
-static void *take_with(struct bench_case *c, const void *from, size_t bytes, struct rose_error *err)
+void *bench_op_copy(struct bench_case *c, const void *from, size_t bytes, struct rose_error *err)
 {
     void *p = take(c, bytes, err);
     return p && put(c, p, from, bytes, err) == ROSE_OK ? p : NULL;
@@ -66,7 +66,7 @@ static enum rose_status value_f32(struct bench_case *c, const char *name, enum e
         state = state * 1664525u + 1013904223u;
         host[i] = (float)(state >> 8) * 0x1p-22f - 2.0f;
     }
-    void *p = take_with(c, host, bytes, err);
+    void *p = bench_op_copy(c, host, bytes, err);
     free(host);
     if (!p) return ROSE_NO_MEMORY;
     *out = (struct op_value){.buffer = program_external(c->program, name, p, bytes), .dtype = DTYPE_F32, .rows = extent, .cols = cols, .stride = cols};
@@ -78,15 +78,15 @@ float *bench_op_vector(struct bench_case *c, int32_t n, struct rose_error *err)
     float *host = malloc((size_t)n * 4);
     if (!host) return status_set(err, ROSE_NO_MEMORY, "out of memory"), NULL;
     for (int32_t i = 0; i < n; i++) host[i] = 0.5f + (float)(i % 64) / 64;
-    float *p = take_with(c, host, (size_t)n * 4, err);
+    float *p = bench_op_copy(c, host, (size_t)n * 4, err);
     free(host);
     return p;
 }
 
 /* Bytes of a weight: where the device wants it, or as it is. */
-static size_t weight_bytes(const struct bench_case *c, const struct tensor *t, bool expert)
+static size_t weight_bytes(const struct bench_case *c, const struct tensor *t, bool expand)
 {
-    size_t packed = on_cuda(c) ? matmul_cuda_weight_bytes(t, expert) : op_weight_bytes(c->device, t);
+    size_t packed = on_cuda(c) ? matmul_cuda_weight_bytes(t, expand) : op_weight_bytes(c->device, t);
     return packed ? packed : (size_t)tensor_rows(t) * dtype_row_bytes(t->dtype, (size_t)tensor_cols(t));
 }
 
@@ -122,17 +122,20 @@ static enum rose_status noise_blocks(struct bench_case *c, const struct tensor *
     return device_wait(c->device, NULL, err);
 }
 
-/* `matrices` of [n, k], one behind the other as a model's experts lie. */
-static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t n, int32_t k, bool expert, struct op_weight *out, struct rose_error *err)
+/* `matrices` of [n, k], one behind the other as a model's experts lie; expand: to bf16 on a GPU, where experts of that format have no
+ * kernel. */
+static enum rose_status weights(struct bench_case *c, int32_t matrices, int32_t n, int32_t k, bool expand, struct op_weight *out, struct rose_error *err)
 {
     struct tensor t = {.dtype = c->weights, .ndim = 2, .shape = {n, k}};
-    size_t row = dtype_row_bytes(t.dtype, (size_t)k), each = size_round_up(weight_bytes(c, &t, expert), 256);
+    size_t row = dtype_row_bytes(t.dtype, (size_t)k), each = size_round_up(weight_bytes(c, &t, expand), 256);
     if (!row) return status_set(err, ROSE_INVALID, "k %d is not whole blocks of %s", k, dtype_info(t.dtype)->name);
     char *place = take(c, each * (size_t)matrices, err);
     if (!place) return ROSE_NO_MEMORY;
-    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, expert, place + each * (size_t)i, &out[i], err));
+    for (int32_t i = 0; c->device->planning && i < matrices; i++) ROSE_TRY(matmul_cuda_weight(&t, expand, place + each * (size_t)i, &out[i], err));
     if (c->device->planning) return ROSE_OK;
-    if (on_cuda(c) && t.dtype != DTYPE_BF16 && !expert && matmul_blocks_format(t.dtype) >= 0) return noise_blocks(c, &t, place, out, err);
+    bool kept = on_cuda(c) && t.dtype != DTYPE_BF16 && !expand && matmul_blocks_format(t.dtype) >= 0;
+    for (int32_t i = 0; kept && i < matrices; i++) ROSE_TRY(noise_blocks(c, &t, place + each * (size_t)i, &out[i], err));
+    if (kept) return ROSE_OK;
     void *rows = malloc((size_t)n * row);
     if (!rows) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     if (t.dtype == DTYPE_BF16) op_dummy_rows(&t, 1, rows);
@@ -200,7 +203,7 @@ static enum rose_status step_inputs(struct bench_case *c, int32_t seqs, int32_t 
         }
     }
     seq_rows[seqs] = rows;
-    char *p = take_with(c, slots, (size_t)rows * 8 + ints * 4, err);
+    char *p = bench_op_copy(c, slots, (size_t)rows * 8 + ints * 4, err);
     if (!p) {
         free(slots);
         return ROSE_NO_MEMORY;
@@ -285,16 +288,17 @@ static enum rose_status record_moe(struct bench_case *c, struct rose_error *err)
     int32_t rows = c->value[0], hidden = c->value[1], inner = c->value[2], experts = c->value[3], top = c->value[4];
     struct op_weight *w = ARENA_ARRAY(&c->program->arena, struct op_weight, (size_t)experts * 3);
     if (!w) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    const bool expand = matmul_blocks_format(c->weights) < 0;
     if (top > experts) return status_set(err, ROSE_INVALID, "%d of %d experts", top, experts);
-    ROSE_TRY(weights(c, experts, inner, hidden, true, w, err));
-    ROSE_TRY(weights(c, experts, inner, hidden, true, w + experts, err));
-    ROSE_TRY(weights(c, experts, hidden, inner, true, w + 2 * experts, err));
+    ROSE_TRY(weights(c, experts, inner, hidden, expand, w, err));
+    ROSE_TRY(weights(c, experts, inner, hidden, expand, w + experts, err));
+    ROSE_TRY(weights(c, experts, hidden, inner, expand, w + 2 * experts, err));
     size_t choices = (size_t)rows * (size_t)top * 4;
     struct op_moe_route r = {.layer = 0, .experts = experts, .top_k = top, .score = OP_MOE_SOFTMAX, .normalize = true};
     r.ids = program_buffer(c->program, "ids", choices), r.weights = program_buffer(c->program, "weights", choices);
     ROSE_TRY(value_f32(c, "router", EXTENT_ROWS, rows, experts, &r.logits, err));
-    ROSE_TRY(op_moe_route(c->program, &r, err));
-    struct op_moe_mlp m = {.layer = 0, .experts = experts, .top_k = top, .gate = w, .up = w + experts, .down = w + 2 * experts, .activation = OP_ACT_SILU,
+    /* The choice is recorded with the products, as a model's is: they say how it pads, or make it themselves. */
+    struct op_moe_mlp m = {.layer = 0, .route = &r, .experts = experts, .top_k = top, .gate = w, .up = w + experts, .down = w + 2 * experts, .activation = OP_ACT_SILU,
                            .ids = r.ids, .weights = r.weights};
     ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, hidden, &m.x, err));
     ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, hidden, &m.y, err));
@@ -315,7 +319,7 @@ static enum rose_status record_sample(struct bench_case *c, struct rose_error *e
         host[i].top_k = c->value[3];
         host[i].top_p = (float)c->value[4] / 100;
     }
-    void *p = take_with(c, host, bytes, err), *out = p ? take(c, (size_t)rows * sizeof(struct sample_output), err) : NULL;
+    void *p = bench_op_copy(c, host, bytes, err), *out = p ? take(c, (size_t)rows * sizeof(struct sample_output), err) : NULL;
     free(host);
     if (!out) return ROSE_NO_MEMORY;
     s.rows = program_external(c->program, "rows", p, bytes);
@@ -332,6 +336,8 @@ const struct bench_kind bench_kinds[] = {
     {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}, OUT}, rows_extents, record_act},
     {"sample", {{"rows", "1,16,64,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"temperature", "0", 1000}, {"top_k", "0", 1 << 20}, {"top_p", "100", 100}}, rows_extents, record_sample},
     {"moe", {{"rows", "1,16,128,1024", 1 << 16}, {"hidden", "2048", 1 << 15}, {"inner", "768", 1 << 15}, {"experts", "128", 512}, {"top_k", "8", 32}}, rows_extents, record_moe},
+    {"pages", {ROWS, {"kv_heads", "8", 4096}, {"dim", "128", 1024}, {"from", "0", 3}, {"to", "1,2,3", 3}}, rows_extents, bench_op_pages}, /* KV_ROWS, KV_PAGES_* */
+    {"logprob", {{"rows", "1,16,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"want", "1", 4096}, {"bf16", "0", 1}}, rows_extents, bench_op_logprob},
     {"matmul", {{"rows", "1,8,64,512,4096", 1 << 17}, {"n", "4096", 1 << 20}, {"k", "4096", 1 << 17}}, rows_extents, record_matmul},
     {"attention", {{"sequences", "1,16,128", 4096}, {"queries", "1", 1 << 17}, {"context", "1024,8192", 1 << 20}, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}},
      attention_extents, record_attention},

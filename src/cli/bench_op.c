@@ -17,7 +17,7 @@ static struct {
 static const struct option options[] = {
     {"shape", 's', OPTION_LIST, NULL, "NAME=N,...", NULL, NULL, 0, 0, "values of one of the op's numbers; may be repeated, every combination is measured", &o.shapes},
     {"seconds", 0, OPTION_NUMBER, NULL, "S", NULL, "0.3", 0.001, 60, "for each case", &o.seconds},
-    {"weights", 0, OPTION_TEXT, NULL, "TYPE", NULL, NULL, 0, 0, "matmul: what the weight is stored as: bf16 (unless given), or a block format of GGUF such as q4_k", &o.weights},
+    {"weights", 0, OPTION_TEXT, NULL, "TYPE", NULL, NULL, 0, 0, "matmul, moe: what the matrices are stored as: bf16 (unless given), or a block format of GGUF such as q4_k", &o.weights},
     {"arch", 0, OPTION_TEXT, NULL, "ARCH", NULL, NULL, 0, 0, "no measurement: what is planned for sm_80, sm_89, sm_90a, sm_100a or sm_120a", &o.arch},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     {"csv", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "the results as CSV", &o.csv},

@@ -20,6 +20,9 @@ static const struct {
     {"act", {"rows=3", "cols=128", "out=4,6,7"}, 3, NULL, true},
     {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2, NULL, false},
     {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1, NULL, false},
+    {"moe", {"rows=3", "hidden=256", "inner=256", "experts=4,8", "top_k=2"}, 2, "q4_k", false},
+    {"pages", {"rows=5", "kv_heads=2", "dim=64", "from=0,2", "to=1,3"}, 4, NULL, true},
+    {"logprob", {"rows=3", "vocabulary=1003", "want=2", "bf16=0,1"}, 2, NULL, true},
     {"matmul", {"rows=1,9", "n=128", "k=64"}, 2, NULL, false},
     {"matmul", {"rows=1,80", "n=48", "k=256"}, 2, "q4_k", false},
     {"matmul", {"rows=2", "n=20", "k=96"}, 1, "Q5_1", false},
@@ -83,7 +86,7 @@ TEST(what_cannot_be)
     } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act", NULL}, {"norm", "lines=1", ROSE_INVALID, "cols=4096", NULL}, {"norm", "rows=0", ROSE_INVALID, "from 1 to", NULL},
                  {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL},   {"norm", "out=8", ROSE_INVALID, "from 0 to 7", NULL}, {"moe", "top_k=99", ROSE_INVALID, "from 0 to 32", NULL},
                  {"matmul", "k=96", ROSE_INVALID, "whole blocks of Q4_K", "q4_k"}, {"matmul", "k=96", ROSE_INVALID, "a block format of GGUF", "q9"},
-                 {"norm", "rows=1", ROSE_UNSUPPORTED, "--weights is for matmul", "q8_0"}};
+                 {"norm", "rows=1", ROSE_UNSUPPORTED, "--weights is for matmul", "q8_0"}, {"pages", "to=0", ROSE_INVALID, "from form 0 to form 0", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct rose_error err = {0};
         char *text;
