@@ -150,10 +150,6 @@ static const struct norm_case norm_cases[] = {
      RMS(.rows = 290, .cols = 512, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN, .form = NORM_FORM_BULK, .bulk_store = true), 16, false},
     {"norm 290x512 by bulk copies to nvfp4",
      RMS(.rows = 290, .cols = 512, .weight = 2, .out = ACT_OUT_NVFP4, .form = NORM_FORM_BULK), 32, false},
-    {"norm 401x1000 a row ahead, residual", RMS(.rows = 401, .cols = 1000, .weight = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 64, .resident = 1), 8, false},
-    {"norm f16 300x2048 a row ahead, in place", RMS(.rows = 300, .cols = 2048, .weight = 2, .f16 = true, .form = NORM_FORM_AHEAD, .threads = 256, .resident = 2), 0, true},
-    {"layernorm 300x1032 a row ahead, residual",
-     LAYER(.rows = 300, .cols = 1032, .weight = 2, .bias = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 160, .resident = 1), 16, false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 
