@@ -32,23 +32,24 @@
 #define HAN_KANA "[\xE4\xB8\x80-\xE9\xBE\xA5\xE3\x81\x80-\xE3\x82\x9F\xE3\x82\xA0-\xE3\x83\xBF]+"
 #define HAN_HANGUL "[\xE4\xB8\x80-\xE9\xBE\xA5\xE0\xA0\x80-\xE4\xB8\x80\xEA\xB0\x80-\xED\x9F\xBF]+"
 
-enum { DIGITS_FIRST = 1, IGNORE_MERGES = 2, BOS = 4, NFC = 8, FALCON = 16 };
+enum { DIGITS_FIRST = 1, IGNORE_MERGES = 2, BOS = 4, NFC = 8, FALCON = 16, SEP = 32 };
 /* The value of tokenizer.ggml.pre, and the patterns that cut the text one after the other. */
 static const struct pre {
     const char *names; /* space-separated */
     const char *patterns[4];
     int flags;
 } pres[] = {
-    {"default gpt-2 gpt2 mpt olmo jais phi-2 gigachat roberta-bpe jina-es jina-de jina-v1-en jina-v2-es "
-     "jina-v2-de jina-v2-code granite-docling",
+    {"default gpt-2 gpt2 mpt olmo jais phi-2 gigachat jina-es jina-de jina-v2-es "
+     "jina-v2-de granite-docling modern-bert a.x-4.0 mellum",
      {GPT2},
      0},
+    {"roberta-bpe jina-v1-en jina-v2-code", {GPT2}, SEP},
     {"smollm starcoder refact command-r codeshell exaone minerva-7b", {GPT2}, DIGITS_FIRST},
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
      {CL100K("\\p{N}{1,3}")},
      IGNORE_MERGES | BOS},
     {"dbrx smaug-bpe chatglm-bpe glm4 cl100k", {CL100K("\\p{N}{1,3}")}, 0},
-    {"qwen2 deepseek-r1-qwen hunyuan megrez", {CL100K("\\p{N}")}, NFC},
+    {"qwen2 deepseek-r1-qwen hunyuan megrez kormo f2llmv2", {CL100K("\\p{N}")}, NFC},
     {"stablelm2 solar-open", {CL100K("\\p{N}")}, 0},
     {"qwen35", {QWEN35}, NFC},
     {"gpt-4o llama4 o200k", {O200K}, 0},
@@ -265,8 +266,8 @@ static enum rose_status set_ids(struct tokenizer *t, const struct tokenizer_voca
     return ROSE_OK;
 }
 
-/* [BOS] A [EOS], and for a pair [BOS] A [EOS] [BOS or SEP] B [EOS]. */
-static enum rose_status set_post(struct tokenizer *t, bool bos, bool eos, bool bert, struct rose_error *err)
+/* [BOS] A [EOS], and for a pair [BOS] A [EOS] [SEP] B [EOS]; Llama and Gemma, which have no SEP, begin B as A. */
+static enum rose_status set_post(struct tokenizer *t, bool bos, bool eos, bool sep, bool bert, struct rose_error *err)
 {
     struct tokenizer_facts *f = &t->facts;
     int64_t first = bert && f->cls >= 0 ? f->cls : f->bos, last = bert && f->sep >= 0 ? f->sep : f->eos;
@@ -281,9 +282,11 @@ static enum rose_status set_post(struct tokenizer *t, bool bos, bool eos, bool b
     if (bos) p->single[p->single_count++] = p->pair[p->pair_count++] = head;
     p->single[p->single_count++] = p->pair[p->pair_count++] = (struct post_piece){POST_TEXT_A, 0, 0};
     if (eos) p->single[p->single_count++] = p->pair[p->pair_count++] = tail;
-    head.type = tail.type = 1;
-    if (bos && !bert) p->pair[p->pair_count++] = head;
-    p->pair[p->pair_count++] = (struct post_piece){POST_TEXT_B, 0, 1};
+    uint32_t second = bert ? 1 : 0;
+    head.type = tail.type = second;
+    if (sep && f->sep >= 0) p->pair[p->pair_count++] = (struct post_piece){POST_ID, (uint32_t)f->sep, second};
+    else if (bos && !bert && (t->by_score || !eos)) p->pair[p->pair_count++] = head;
+    p->pair[p->pair_count++] = (struct post_piece){POST_TEXT_B, 0, second};
     if (eos) p->pair[p->pair_count++] = tail;
     return ROSE_OK;
 }
@@ -310,7 +313,7 @@ static enum rose_status read_vocab(struct tokenizer *t, const struct tokenizer_v
         ROSE_TRY(set_pre(t, v, &flags, err));
         ROSE_TRY(set_merges(t, v, err));
         add_decoder(t, (struct decoder_step){.kind = DECODE_BYTE_LEVEL});
-        return set_post(t, sets(v->add_bos, flags & BOS), sets(v->add_eos, false), false, err);
+        return set_post(t, sets(v->add_bos, flags & (BOS | SEP)), sets(v->add_eos, flags & SEP), sets(v->add_sep, flags & SEP), false, err);
     }
     if (v->unk >= 0) t->unk = (uint32_t)v->unk;
     if (bert) {
@@ -325,7 +328,7 @@ static enum rose_status read_vocab(struct tokenizer *t, const struct tokenizer_v
         add_pre(t,
                 (struct pretoken_step){.kind = PRETOKEN_CLASS, .flag = UC_PUNCT, .behavior = SPLIT_ISOLATED});
         add_decoder(t, (struct decoder_step){.kind = DECODE_METASPACE, .cp = 0x2581, .prepend = true});
-        return set_post(t, sets(v->add_bos, true), sets(v->add_eos, true), true, err);
+        return set_post(t, sets(v->add_bos, true), sets(v->add_eos, true), false, true, err);
     }
     bool prefix = sets(v->add_space_prefix, true);
     t->model = unigram ? MODEL_UNIGRAM : MODEL_BPE;
@@ -341,7 +344,7 @@ static enum rose_status read_vocab(struct tokenizer *t, const struct tokenizer_v
         add_norm(t, (struct normalizer_step){.kind = NORMALIZE_SPACES});
     mark_spaces(t, prefix);
     unmark_spaces(t, prefix);
-    return set_post(t, sets(v->add_bos, spm), sets(v->add_eos, unigram), false, err);
+    return set_post(t, sets(v->add_bos, spm), sets(v->add_eos, unigram), sets(v->add_sep, unigram), false, err);
 }
 
 enum rose_status tokenizer_from_vocab(const struct tokenizer_vocab *v, struct tokenizer **out,

@@ -60,7 +60,8 @@ static inline enum rose_status pool_run_open(struct pool_run *r, const char *pat
     return s;
 }
 
-/* GGUF does not say whether embeddings are normalised and has no lexical head: they are, unless the golden model's own modules say otherwise. */
+/* GGUF does not say whether embeddings are normalised: they are, unless the golden model's own modules say otherwise. It has no lexical head and
+ * no problem_type. */
 static inline void pool_golden_gguf(const struct golden *g, struct model *m)
 {
     CHECK(m->config.head.normalize);
@@ -68,7 +69,9 @@ static inline void pool_golden_gguf(const struct golden *g, struct model *m)
 }
 static inline bool pool_golden_skips(const struct golden *g, const struct model *m, const struct json *k)
 {
-    return g->gguf && weights_kind(m->weights) == WEIGHTS_GGUF && json_bool(json_get(k, "sparse"), false);
+    if (!g->gguf || weights_kind(m->weights) != WEIGHTS_GGUF) return false;
+    bool typed = json_get(g->config, "problem_type") && str_is(json_str(json_get(k, "task"), ""), "classify") && !json_bool(json_get(k, "raw"), false);
+    return typed || json_bool(json_get(k, "sparse"), false);
 }
 
 static inline void pool_run_close(struct pool_run *r)

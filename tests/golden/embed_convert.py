@@ -1,11 +1,13 @@
-"""The GGUF form of a tiny model as llama.cpp's own converter writes it: an independent writer of names, keys and tokenizers. The converter is that of
+"""Tiny models with a tokenizer: texts as sentence-transformers answers them, and the GGUF form as llama.cpp's own converter writes it: an independent
+writer of names, keys and tokenizers. The converter is that of
 the sources which make_embed.py is told with --llama.cpp DIR (DIR/convert_hf_to_gguf.py); recipes of the data as in models_gguf.py, checked
 against what the converter wrote, and
 
     skip n      without the first n values (RoBERTa's positions begin behind the padding's)
     pick [..]   these rows of the one part (yes and no of a reranker's output)
 
-Texts with the tokens that the tokenizer of the directory makes of them go into the model's JSON, so that the C tests can ask the same of the file."""
+"texts" of a model's JSON: what the whole of sentence-transformers (or, where it has no such model, the reference forward over the tokenizer's ids)
+answers, in the fields of rose_request; "text_files" is the tokenizer."""
 import json, os, sys, tempfile
 from pathlib import Path
 
@@ -98,7 +100,17 @@ def gemma(size, folder):
     return sp, {"tokenizer_class": "GemmaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "add_bos_token": True, "add_eos_token": True}, "default"
 
 
-KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "unigram": unigram, "gemma": gemma}
+def reranker(size):
+    """Qwen3-Reranker's: every byte, whole yes and no, tags of thoughts that are no special tokens; nothing is put around a text."""
+    t = Tokenizer(models.BPE())
+    t.normalizer, t.pre_tokenizer, t.decoder = normalizers.NFC(), pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    t.train_from_iterator(CORPUS + ["yes", "no"] * 9, trainers.BpeTrainer(vocab_size=size - 5, special_tokens=[], initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
+    t.add_special_tokens(special(["<|endoftext|>", "<|im_start|>", "<|im_end|>"]))
+    t.add_tokens([AddedToken(n, special=False, normalized=False) for n in ("<think>", "</think>")])
+    return t, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False}, "qwen2"
+
+
+KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "reranker": reranker, "unigram": unigram, "gemma": gemma}
 
 
 def convert(source, folder, out, pre, dense):
@@ -138,29 +150,100 @@ def find_recipe(name, data, sources):
     raise AssertionError(f"{name} {data.shape} is none of the checkpoint's tensors")
 
 
-def converted(source, name, spec, seed, tensors, values):
+def write_folder(folder, spec, by_name):
+    """The directory as sentence-transformers and the converter read it; the tokenizer, and what rose's tests need of its files."""
+    config, made = spec["config"], spec["texts"]
+    os.makedirs(folder)
+    build = KINDS[made["tokenizer"]]
+    t, tokenizer_config, pre = build(config["vocab_size"], folder) if made["tokenizer"] in ("unigram", "gemma") else build(config["vocab_size"])
+    files = {"config.json": dict(config, **made.get("config", {})), "tokenizer_config.json": tokenizer_config}
+    files.update(spec.get("files", {}))
+    for d in spec.get("dense", []):
+        files[d["folder"] + "/config.json"] = {"in_features": d["in"], "out_features": d["out"], "bias": d["bias"], "activation_function": d["activation"]}
+    for path, content in files.items():
+        os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
+        with open(os.path.join(folder, path), "w") as f:
+            json.dump(content, f)
+    save_file({n: v for (n, k), v in by_name.items() if k == 0}, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    for i, d in enumerate(spec.get("dense", [])):
+        save_file({n: v for (n, k), v in by_name.items() if k == i + 1}, os.path.join(folder, d["folder"], "model.safetensors"), {"format": "pt"})
+    kept = {}
+    if isinstance(t, Tokenizer):
+        t.save(os.path.join(folder, "tokenizer.json"))
+        assert t.get_vocab_size() <= config["vocab_size"], t.get_vocab_size()
+        kept = {"tokenizer.json": json.loads(t.to_str()), "tokenizer_config.json": tokenizer_config}
+    return t, kept, pre
+
+
+def ids_of(t, text):
+    return t.encode(text).ids if isinstance(t, Tokenizer) else [t.bos_id()] + t.encode(text) + [t.eos_id()]
+
+
+def embeddings(spec, folder, t, reference, store):
+    out = []
+    if spec.get("jina") or not isinstance(t, Tokenizer):
+        for text in TEXTS:
+            ids = ids_of(t, text)
+            out.append(dict(text=text, tokens=ids, task="embed", **store.add(reference(ids))))
+        return out
+    from sentence_transformers import SentenceTransformer
+    st = SentenceTransformer(folder, device="cpu", model_kwargs={"attn_implementation": "eager"})
+    for ask in spec["texts"].get("asks", [{}]):
+        for text in TEXTS:
+            more = {} if "dimensions" not in ask else {"truncate_dim": ask["dimensions"], "normalize_embeddings": bool(spec.get("normalize"))}
+            if ask.get("prompt_name"):
+                more["prompt_name"] = ask["prompt_name"]
+            elif "prompt_name" in ask:
+                more["prompt"] = ""
+            entry = dict(ask, text=text, task="embed", **store.add(st.encode(text, **more)))
+            out.append(dict(entry, tokens=ids_of(t, text)) if not ask else entry)
+    return out
+
+
+def logits_of_pairs(folder, store):
+    from sentence_transformers import CrossEncoder
+    ce = CrossEncoder(folder, device="cpu", model_kwargs={"attn_implementation": "eager"}, activation_fn=torch.nn.Identity())
+    pairs = [(a, b) for a in TEXTS[:2] for b in TEXTS[2:]]
+    return [dict(text=a, pair=b, task="classify", raw=True, **store.add(ce.predict([(a, b)])[0])) for a, b in pairs]
+
+
+def judged(folder, t, spec, store):
+    """The card of Qwen3-Reranker: system prompt, <Instruct>, <Query>, <Document>, an assistant that has thought nothing; softmax over yes and no."""
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    before = ("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be "
+              "\"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n")
+    after = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    usual = "Given a web search query, retrieve relevant passages that answer the query"
+    yes, no = tokenizer.convert_tokens_to_ids("yes"), tokenizer.convert_tokens_to_ids("no")
+    assert yes == t.token_to_id("yes") and no == t.token_to_id("no") and len({yes, no, None}) == 3
+    head, tail = (tokenizer.encode(x, add_special_tokens=False) for x in (before, after))
+    assert tokenizer.convert_ids_to_tokens(head)[0] == "<|im_start|>" and "</think>" in tokenizer.convert_ids_to_tokens(tail)
+    out = []
+    for instruction in (None, "Find words of the same kind"):
+        for query in TEXTS[:2]:
+            for document in TEXTS[2:]:
+                ids = head + tokenizer.encode(f"<Instruct>: {instruction or usual}\n<Query>: {query}\n<Document>: {document}", add_special_tokens=False) + tail
+                logits = model(input_ids=torch.tensor([ids])).logits[0, -1]
+                score = torch.softmax(logits[[no, yes]], 0)[1]
+                out.append(dict(text=query, pair=document, task="score", **({"instruction": instruction} if instruction else {}), **store.add([score])))
+    return out
+
+
+def asked(name, spec, seed, tensors, values, reference, store, source):
+    """(texts, tokenizer files, GGUF form or None, its header)"""
     from make_models import fnv1a64
-    config, made = spec["config"], spec["gguf"]
     by_name = {(t[0], t[5]): values(seed, t[0], t[2], t[3], int(np.prod(t[4]))).reshape(t[4]) for t in tensors}
     with tempfile.TemporaryDirectory() as base:
-        folder = os.path.join(base, made.get("folder", "tiny"))
-        os.makedirs(folder)
-        build = KINDS[made["tokenizer"]]
-        t, tokenizer_config, pre = build(config["vocab_size"], folder) if made["tokenizer"] in ("unigram", "gemma") else build(config["vocab_size"])
-        if isinstance(t, Tokenizer):
-            t.save(os.path.join(folder, "tokenizer.json"))
-            assert t.get_vocab_size() <= config["vocab_size"], t.get_vocab_size()
-        files = {"config.json": dict(config, **made.get("config", {})), "tokenizer_config.json": tokenizer_config}
-        files.update(spec.get("files", {}))
-        for i, d in enumerate(spec.get("dense", [])):
-            files[d["folder"] + "/config.json"] = {"in_features": d["in"], "out_features": d["out"], "bias": d["bias"], "activation_function": d["activation"]}
-        for path, content in files.items():
-            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
-            with open(os.path.join(folder, path), "w") as f:
-                json.dump(content, f)
-        save_file({n: v for (n, k), v in by_name.items() if k == 0}, os.path.join(folder, "model.safetensors"), {"format": "pt"})
-        for i, d in enumerate(spec.get("dense", [])):
-            save_file({n: v for (n, k), v in by_name.items() if k == i + 1}, os.path.join(folder, d["folder"], "model.safetensors"), {"format": "pt"})
+        folder = os.path.join(base, spec["texts"].get("folder", "tiny"))
+        t, kept, pre = write_folder(folder, spec, by_name)
+        if spec["cls"] == "AutoModel":
+            texts = embeddings(spec, folder, t, reference, store)
+        else:
+            texts = judged(folder, t, spec, store) if spec["cls"] == "AutoModelForCausalLM" else logits_of_pairs(folder, store)
+        if not spec.get("gguf"):
+            return texts, kept, None, None
         out = os.path.join(base, name + ".gguf")
         gguf = convert(source, folder, out, pre, bool(spec.get("dense")))
         with open(out, "rb") as f:
@@ -171,9 +254,8 @@ def converted(source, name, spec, seed, tensors, values):
             assert x.tensor_type == gguf.GGMLQuantizationType.F32, (x.name, x.tensor_type)
             data = np.array(x.data, np.float32).reshape([int(n) for n in reversed(x.shape)])
             recipes.append(dict(find_recipe(x.name, data, sources), dtype="F32", count=int(data.size), rows=int(data.shape[0])))
-        texts = [{"text": s, "tokens": (t.encode(s).ids if isinstance(t, Tokenizer) else [t.bos_id()] + t.encode(s) + [t.eos_id()])} for s in TEXTS]
         keep = os.environ.get("KEEP_GGUF")
         if keep:
             with open(os.path.join(keep, name + ".gguf"), "wb") as f:
                 f.write(whole)
-    return {"tensors": recipes, "hash": f"{fnv1a64(whole):016x}", "texts": texts, "normalize": bool(spec.get("normalize"))}, whole[: reader.data_offset]
+    return texts, kept, {"tensors": recipes, "hash": f"{fnv1a64(whole):016x}", "normalize": bool(spec.get("normalize"))}, whole[: reader.data_offset]

@@ -40,7 +40,7 @@ MODELS = {}
 
 # Every pooling on one model; token types; a normalised dense layer behind it.
 MODELS["embed_bert"] = dict(
-    cls="AutoModel", config=bert("bert", architectures=["BertModel"], type_vocab_size=2), files=modules("mean", normalize=True), normalize=True, typed=True, gguf=True,
+    cls="AutoModel", config=bert("bert", architectures=["BertModel"], type_vocab_size=2), files=modules("mean", normalize=True), normalize=True, typed=True, gguf="own",
     poolings=["cls", "mean", "lasttoken", "weightedmean", "max"], tokens=True,
     flips=[{"hidden_act": "silu"}, {"layer_norm_eps": 0.1}, {"num_attention_heads": 6}, {"hidden_act": "relu"}],
     same=[{"pad_token_id": 3}, {"position_embedding_type": "absolute"}, {"is_decoder": False}])
@@ -49,15 +49,15 @@ MODELS["embed_bert_dense"] = dict(
     dense=[dense(2, 48, 64, True, "torch.nn.modules.activation.Tanh"), dense(3, 64, 32, False, "torch.nn.modules.linear.Identity"),
            dense(4, 32, 24, True, "torch.nn.modules.activation.GELU")], pooling="cls")
 MODELS["embed_roberta"] = dict(
-    cls="AutoModel", config=bert("roberta", architectures=["RobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("mean"), gguf=dict(tokenizer="roberta"),
+    cls="AutoModel", config=bert("roberta", architectures=["RobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("mean"), gguf=True, texts=dict(tokenizer="roberta"),
     flips=[{"hidden_act": "silu"}], same=[{"bos_token_id": 5}])
 MODELS["embed_xlm_roberta"] = dict(
     cls="AutoModel", config=bert("xlm-roberta", architectures=["XLMRobertaModel"], type_vocab_size=1, **ROBERTA), files=modules("cls", normalize=True), pooling="cls", normalize=True,
-    sparse=True, gguf=dict(tokenizer="unigram"), flips=[{"layer_norm_eps": 0.1}])
+    sparse=True, gguf=True, texts=dict(tokenizer="unigram"), flips=[{"layer_norm_eps": 0.1}])
 MODELS["embed_distilbert"] = dict(
     cls="AutoModel", config={"model_type": "distilbert", "architectures": ["DistilBertModel"], "vocab_size": 120, "dim": 48, "hidden_dim": 80, "n_layers": 3, "n_heads": 4,
                              "max_position_embeddings": 100, "activation": "gelu", "pad_token_id": 0, "sinusoidal_pos_embds": False},
-    files=modules("mean"), gguf=dict(tokenizer="wordpiece"), flips=[{"activation": "relu"}, {"n_heads": 6}], same=[{"sinusoidal_pos_embds": True}])
+    files=modules("mean"), gguf=True, texts=dict(tokenizer="wordpiece"), flips=[{"activation": "relu"}, {"n_heads": 6}], same=[{"sinusoidal_pos_embds": True}])
 MODELS["embed_mpnet"] = dict(
     cls="AutoModel", config=bert("mpnet", architectures=["MPNetModel"], relative_attention_num_buckets=32, max_position_embeddings=302, pad_token_id=1),
     files=modules("mean_sqrt_len_tokens"), pooling="mean_sqrt_len_tokens",
@@ -67,7 +67,7 @@ MODERN = dict(layer_norm_eps="__absent__", norm_eps=1e-5, hidden_act="__absent__
               classifier_activation="gelu", global_rope_theta=160000.0, local_rope_theta=10000.0)
 MODELS["embed_modernbert"] = dict(
     cls="AutoModel", config=bert("modernbert", architectures=["ModernBertModel"], **MODERN), files=modules("mean"), tokens=True,
-    gguf=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}),
+    gguf=True, texts=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}),
     flips=[{"local_attention": 8}, {"local_attention": 13}, {"global_attn_every_n_layers": 2}, {"hidden_activation": "silu"}, {"norm_eps": 0.1},
            {"global_rope_theta": 100.0}, {"local_rope_theta": 50.0}, {"layer_types": ["sliding_attention", "full_attention", "full_attention", "sliding_attention", "full_attention"]}],
     same=[{"global_rope_theta": "__absent__", "local_rope_theta": "__absent__", "rope_parameters": {
@@ -77,7 +77,7 @@ MODELS["embed_modernbert_bias"] = dict(
     pooling="cls")
 MODELS["embed_nomic"] = dict(
     cls="AutoModel", config=bert("nomic_bert", architectures=["NomicBertModel"], hidden_act="silu", type_vocab_size=2, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
-    files=modules("mean", normalize=True), normalize=True, typed=True, gguf=True, flips=[{"rope_parameters": {"rope_theta": 50.0}}, {"hidden_act": "gelu"}], same=[{"rope_parameters": "__absent__"}])
+    files=modules("mean", normalize=True), normalize=True, typed=True, gguf="own", flips=[{"rope_parameters": {"rope_theta": 50.0}}, {"hidden_act": "gelu"}], same=[{"rope_parameters": "__absent__"}])
 # As its authors name keys and tensors.
 MODELS["embed_nomic_older"] = dict(
     cls="AutoModel", older=True,
@@ -92,17 +92,17 @@ JINA = dict(architectures=["JinaBertForMaskedLM"], type_vocab_size=2, position_e
             max_position_embeddings=160)
 MODELS["embed_jina"] = dict(
     cls="AutoModel", jina="text", config=bert("bert", **JINA), files=modules("mean"), typed=True, tokens=True, lengths=[1, 6, 37, 140],
-    gguf=dict(tokenizer="wordpiece"),
+    gguf=True, texts=dict(tokenizer="wordpiece"),
     flips=[{"num_attention_heads": 4}, {"feed_forward_type": "reglu"}, {"layer_norm_eps": 0.1}], same=[{"hidden_act": "relu"}, {"max_position_embeddings": 200}, {"emb_pooler": "__absent__"}])
 MODELS["embed_jina_code"] = dict(
     cls="AutoModel", jina="code", config=bert("bert", **JINA), files=modules("mean", normalize=True), normalize=True, typed=True, lengths=[1, 6, 37, 140],
-    gguf=dict(tokenizer="roberta"),
+    gguf=True, texts=dict(tokenizer="roberta"),
     flips=[{"num_attention_heads": 8}, {"feed_forward_type": "reglu"}])
 
 # Decoders.
 MODELS["embed_qwen3"] = dict(
     cls="AutoModel", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True), files=modules("lasttoken", normalize=True),
-    pooling="lasttoken", normalize=True, tokens=True, gguf=dict(tokenizer="qwen"), flips=[{"rope_theta": 50.0}])
+    pooling="lasttoken", normalize=True, tokens=True, gguf=True, texts=dict(tokenizer="qwen"), flips=[{"rope_theta": 50.0}])
 MODELS["embed_llama"] = dict(cls="AutoModel", config=decoder("llama", architectures=["LlamaModel"]), files={}, pooling="mean")
 MODELS["embed_mistral_window"] = dict(cls="AutoModel", config=decoder("mistral", architectures=["MistralModel"], sliding_window=12), files=modules("weightedmean"),
                                       pooling="weightedmean", flips=[{"sliding_window": 20}])
@@ -110,7 +110,8 @@ MODELS["embed_gemma"] = dict(
     cls="AutoModel", config=decoder("gemma3_text", architectures=["Gemma3TextModel"], hidden_act="__absent__", hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=16,
                                     sliding_window=16, use_bidirectional_attention=True, num_hidden_layers=7, rope_theta=20000.0, rope_local_base_freq=10000.0,
                                     sliding_window_pattern=6),
-    files=modules("mean", dense=[1, 1], normalize=True), pooling="mean", normalize=True, gguf=dict(tokenizer="gemma"),
+    files=modules("mean", dense=[1, 1], normalize=True), pooling="mean", normalize=True, gguf=True,
+    texts=dict(tokenizer="gemma", config={"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}),
     dense=[dense(2, 48, 96, False, "torch.nn.modules.linear.Identity"), dense(3, 96, 48, False, "torch.nn.modules.linear.Identity")],
     flips=[{"sliding_window": 8}, {"query_pre_attn_scalar": 64}])
 
@@ -121,15 +122,16 @@ MODELS["class_bert_score"] = dict(
     config=bert("bert", architectures=["BertForSequenceClassification"], type_vocab_size=2, id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0},
                 sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}), typed=True)
 MODELS["class_roberta"] = dict(cls="AutoModelForSequenceClassification",
-                               config=bert("roberta", architectures=["RobertaForSequenceClassification"], type_vocab_size=1, **ROBERTA, problem_type="multi_label_classification", **LABELS3))
+                               config=bert("roberta", architectures=["RobertaForSequenceClassification"], type_vocab_size=1, **ROBERTA, problem_type="multi_label_classification", **LABELS3),
+                               gguf=True, texts=dict(tokenizer="roberta"))
 MODELS["class_xlm_roberta"] = dict(cls="AutoModelForSequenceClassification",
                                    config=bert("xlm-roberta", architectures=["XLMRobertaForSequenceClassification"], type_vocab_size=1, **ROBERTA, id2label={"0": "LABEL_0"},
-                                               label2id={"LABEL_0": 0}), gguf=dict(tokenizer="unigram"))
+                                               label2id={"LABEL_0": 0}), gguf=True, texts=dict(tokenizer="unigram"))
 MODELS["class_distilbert"] = dict(cls="AutoModelForSequenceClassification", config=dict(MODELS["embed_distilbert"]["config"], architectures=["DistilBertForSequenceClassification"]))
 MODELS["class_mpnet"] = dict(cls="AutoModelForSequenceClassification",
                              config=bert("mpnet", architectures=["MPNetForSequenceClassification"], relative_attention_num_buckets=40, max_position_embeddings=102, pad_token_id=1, **LABELS3))
 MODELS["class_modernbert"] = dict(cls="AutoModelForSequenceClassification", config=bert("modernbert", architectures=["ModernBertForSequenceClassification"], **MODERN, **LABELS3),
-                                  gguf=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}), flips=[{"classifier_pooling": "mean"}, {"classifier_activation": "relu"}])
+                                  gguf=True, texts=dict(tokenizer="modern", config={"layer_norm_eps": 1e-5}), flips=[{"classifier_pooling": "mean"}, {"classifier_activation": "relu"}])
 MODELS["class_nomic"] = dict(cls="AutoModelForSequenceClassification",
                              config=bert("nomic_bert", architectures=["NomicBertForSequenceClassification"], hidden_act="silu", type_vocab_size=2,
                                          rope_parameters={"rope_type": "default", "rope_theta": 1000.0}, problem_type="regression"))
@@ -141,6 +143,21 @@ MODELS["token_bert"] = dict(cls="AutoModelForTokenClassification", config=bert("
 MODELS["token_roberta"] = dict(cls="AutoModelForTokenClassification", config=bert("roberta", architectures=["RobertaForTokenClassification"], type_vocab_size=1, **ROBERTA, **LABELS3))
 MODELS["token_modernbert"] = dict(cls="AutoModelForTokenClassification", config=bert("modernbert", architectures=["ModernBertForTokenClassification"], **MODERN, **LABELS3))
 MODELS["token_qwen2"] = dict(cls="AutoModelForTokenClassification", config=decoder("qwen2", architectures=["Qwen2ForTokenClassification"], **LABELS3))
+# Texts through the whole of sentence-transformers: prompts that do not count in the pooling, a weighted mean, a dense module, Matryoshka.
+MODELS["text_bert"] = dict(
+    cls="AutoModel", config=bert("bert", architectures=["BertModel"], type_vocab_size=2),
+    files=dict(modules("weightedmean", dense=[1], normalize=True, include_prompt=False), **{
+        "config_sentence_transformers.json": {"prompts": {"query": "the words of", "document": "", "long": "what does the quick brown fox say of "}, "default_prompt_name": "query",
+                                              "similarity_fn_name": "cosine"},
+        "sentence_bert_config.json": {"max_seq_length": 60, "do_lower_case": False}}),
+    dense=[dense(2, 48, 32, True, "torch.nn.modules.activation.Tanh")], pooling="weightedmean", normalize=True,
+    texts=dict(tokenizer="wordpiece", asks=[{"prompt_name": ""}, {"prompt_name": "query"}, {"prompt_name": "document"}, {"prompt_name": "long"}, {"dimensions": 20},
+                                            {"prompt_name": "long", "dimensions": 7}]))
+# Qwen3-Reranker as its card asks it.
+MODELS["text_reranker"] = dict(
+    cls="AutoModelForCausalLM", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True, vocab_size=420, max_position_embeddings=512,
+                                               _name_or_path="Qwen/Qwen3-Reranker-tiny"), yes=None, no=None,
+    files={}, lengths=[6], gguf=True, texts=dict(tokenizer="reranker", folder="Qwen3-Reranker-tiny"))
 # A generator that answers yes (id 7) or no (id 11), by a module of sentence-transformers.
 MODELS["score_qwen3"] = dict(
     cls="AutoModelForCausalLM", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True), yes=7, no=11,

@@ -179,6 +179,8 @@ def answers(spec, model, tokens, types, seed, tensors, store):
             cases.append(dict(base, task="embed", sparse=True, ids=ids, **store.add(weights)))
         return cases
     if spec["cls"] == "AutoModelForCausalLM":
+        if spec["yes"] is None:
+            return []
         x = out[-1, spec["yes"]] - out[-1, spec["no"]]
         return [dict(base, task="score", raw=True, **store.add([x])), dict(base, task="score", **store.add([sigmoid(x)]))]
     if spec["cls"] == "AutoModelForTokenClassification":
@@ -202,8 +204,9 @@ def make(name, spec):
         tokens = [int(t) for t in rng.integers(3, config["vocab_size"], n)]
         types = [int(i >= n // 2) for i in range(n)] if spec.get("typed") else None
         cases += answers(spec, model, tokens, types, seed, tensors, store)
-    last = cases[-len(cases) // len(spec.get("lengths", [1, 6, 37, 90])):][0]
-    base = np.concatenate(store.data)[last["at"]:last["at"] + last["rows"] * last["cols"]]
+    if cases:
+        last = cases[-len(cases) // len(spec.get("lengths", [1, 6, 37, 90])):][0]
+        base = np.concatenate(store.data)[last["at"]:last["at"] + last["rows"] * last["cols"]]
     for kind, patches in (("flip", spec.get("flips", [])), ("same", spec.get("same", []))):
         for patch in patches:
             m = load(spec, merge(config, patch), seed, tensors)
@@ -222,13 +225,18 @@ def make(name, spec):
     for d in spec.get("dense", []):
         out["files"] = dict(out["files"], **{d["folder"] + "/config.json": {"in_features": d["in"], "out_features": d["out"], "bias": d["bias"], "activation_function": d["activation"]}})
     head = None
-    if spec.get("gguf"):
-        if isinstance(spec["gguf"], dict):
-            from embed_convert import converted
-            out["gguf"], head = converted(CONVERTER, name, spec, seed, tensors, values)
-        else:
-            from embed_gguf import gguf_form
-            out["gguf"], head = gguf_form(config, seed, tensors, values, spec.get("pooling", "mean"))
+    if spec.get("gguf") == "own":
+        from embed_gguf import gguf_form
+        out["gguf"], head = gguf_form(config, seed, tensors, values, spec.get("pooling", "mean"))
+    if spec.get("texts"):
+        from embed_convert import asked
+
+        def reference(ids):
+            return pooled(spec, forward(spec, model, ids, None), spec.get("pooling", "mean"), seed, tensors, spec.get("normalize", False))
+
+        out["texts"], out["text_files"], gguf, head = asked(name, spec, seed, tensors, values, reference, store, CONVERTER)
+        if gguf:
+            out["gguf"] = gguf
     data = np.concatenate(store.data).astype("<f4")
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         f.write(dump(out))

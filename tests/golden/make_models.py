@@ -4,7 +4,7 @@
     python tests/golden/make_models.py [NAME...]        writes tests/golden/models/NAME.json, .logits and .gguf-head
 
 Only configs, recipes of the weights and logits are kept. The weights themselves come from a generator that exists twice,
-here (values) and in tests/model/golden.h, so that the C tests write the very same files when they run:
+in golden_values.py and in tests/model/golden.h, so that the C tests write the very same files when they run:
 
     value[i] = mean + 2^exponent * (sum of four 6-bit pieces of splitmix64(fnv1a64(name) + seed * G + (i + 1) * G) - 126)
 
@@ -28,34 +28,15 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from golden_values import fnv1a64, values  # noqa: E402,F401
 from models_list import MODELS  # noqa: E402
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 torch.set_grad_enabled(False)
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
-GOLDEN = 0x9E3779B97F4A7C15
-MASK = (1 << 64) - 1
 SPREAD = 36.95  # standard deviation of the integers
 GENERATE = 16
-
-
-def fnv1a64(data):
-    h = 0xCBF29CE484222325
-    for b in data:
-        h = (h ^ b) * 0x100000001B3 & MASK
-    return h
-
-
-def values(seed, name, exponent, mean, count):
-    start = (fnv1a64(name.encode()) + seed * GOLDEN) & MASK
-    with np.errstate(over="ignore"):
-        z = np.uint64(start) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(GOLDEN)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    n = sum(((z >> np.uint64(6 * k)) & np.uint64(63)).astype(np.int64) for k in range(4)) - 126
-    return (np.float64(mean) + n * 2.0**exponent).astype(np.float32)
 
 
 def to_dtype(x, dtype):
