@@ -100,32 +100,36 @@ static struct cuda_blas_tuned tune(struct bench *b, double limit_s)
     return t;
 }
 
-static void run(struct bench *b, int rows)
+/* Which algorithm multiplies so many rows. */
+static int chosen(struct bench *b, int rows)
 {
     struct rose_error err = {0};
     CHECK_OK(device_submit(b->device, b->program, &(struct extents){.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = rows}}, &err), err);
+    return fake->last;
 }
 
 static void take(float a, float b, float c, float d) { takes_[0] = a, takes_[1] = b, takes_[2] = c, takes_[3] = d; }
 
+/* Nothing is known yet, and this is what the algorithms take. */
+static void begin(struct bench *b, float first, float second, float third, float fourth)
+{
+    clear_cache();
+    take(first, second, third, fourth);
+    open_bench(b, 256);
+}
+
 TEST(the_fastest_is_taken_and_kept)
 {
     static struct bench b;
-    clear_cache();
-    take(4, 3, 1, 2);
-    open_bench(&b, 256);
+    begin(&b, 4, 3, 1, 2);
     struct cuda_blas_tuned t = tune(&b, 60);
     CHECK_INT(t.shapes, 1);
     CHECK_INT(t.measured, 1);
     CHECK_INT(t.changed, 1);
-    run(&b, 256);
-    CHECK_INT(fake->last, 2);
-    run(&b, 200); /* a few rows less */
-    CHECK_INT(fake->last, 2);
-    run(&b, 100);
-    CHECK_INT(fake->last, 0);
-    run(&b, 300);
-    CHECK_INT(fake->last, 0);
+    CHECK_INT(chosen(&b, 256), 2);
+    CHECK_INT(chosen(&b, 200), 2); /* a few rows less */
+    CHECK_INT(chosen(&b, 100), 0);
+    CHECK_INT(chosen(&b, 300), 0);
     close_bench(&b);
     /* A second start measures nothing and knows it still, whatever the library would answer now. */
     take(1, 1, 9, 1);
@@ -134,8 +138,7 @@ TEST(the_fastest_is_taken_and_kept)
     CHECK_INT(t.measured, 0);
     CHECK_INT(t.changed, 1);
     CHECK_INT(fake->matmuls, 0);
-    run(&b, 256);
-    CHECK_INT(fake->last, 2);
+    CHECK_INT(chosen(&b, 256), 2);
     CHECK_INT(fake->heuristics, 0);
     CHECK_INT(fake->checks, 1);
     close_bench(&b);
@@ -144,46 +147,35 @@ TEST(the_fastest_is_taken_and_kept)
 TEST(its_first_choice_stays_unless_another_is_clearly_faster)
 {
     static struct bench b;
-    clear_cache();
-    take(1, 0.99f, 1.2f, 1);
-    open_bench(&b, 256);
+    begin(&b, 1, 0.99f, 1.2f, 1);
     CHECK_INT(tune(&b, 60).changed, 0);
-    run(&b, 256);
-    CHECK_INT(fake->last, 0);
+    CHECK_INT(chosen(&b, 256), 0);
     close_bench(&b);
 }
 
 TEST(what_the_library_refuses_is_not_taken)
 {
     static struct bench b;
-    clear_cache();
-    take(3, 1, 2, 2.5f);
-    open_bench(&b, 256);
+    begin(&b, 3, 1, 2, 2.5f);
     fake->refused = 1; /* while measuring */
     CHECK_INT(tune(&b, 60).measured, 1);
-    run(&b, 256);
-    CHECK_INT(fake->last, 2);
+    CHECK_INT(chosen(&b, 256), 2);
     close_bench(&b);
     open_bench(&b, 256);
     fake->refused = 2; /* kept by an earlier start, not known any more */
-    run(&b, 256);
-    CHECK_INT(fake->last, 0);
+    CHECK_INT(chosen(&b, 256), 0);
     close_bench(&b);
 }
 
 TEST(no_time_leaves_it_to_a_later_start)
 {
     static struct bench b;
-    clear_cache();
-    take(4, 3, 1, 2);
-    open_bench(&b, 256);
+    begin(&b, 4, 3, 1, 2);
     CHECK_INT(tune(&b, 0).measured, 0);
     CHECK_INT(fake->matmuls, 0);
-    run(&b, 256);
-    CHECK_INT(fake->last, 0);
+    CHECK_INT(chosen(&b, 256), 0);
     CHECK_INT(tune(&b, 60).measured, 1);
-    run(&b, 256);
-    CHECK_INT(fake->last, 2);
+    CHECK_INT(chosen(&b, 256), 2);
     close_bench(&b);
 }
 
