@@ -148,7 +148,7 @@ static bool fill(const struct pooled_call *c, struct rose_request *to, struct ap
     const struct pooled_request *r = &c->request;
     struct arena *a = &c->http->arena;
     bool tei = pooled_is_tei(r->route);
-    to->prompt_name = copied(a, r->prompt_name, e);
+    to->prompt_name = r->prompt_name.p && !r->prompt_name.n ? "" : copied(a, r->prompt_name, e); /* "": not the model's default either */
     to->instruction = copied(a, r->instruction, e);
     to->dimensions = r->dimensions;
     to->priority = r->priority;

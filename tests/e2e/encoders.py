@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 
@@ -81,3 +82,22 @@ def token_classifier(path, labels, seed=1, hidden=32):
 def embedder(path, seed=1):
     """A random BertModel that embeds, by the mean of its rows."""
     return bert(path, "BertModel", lambda matrix: {}, seed)
+
+
+def golden(path, name):
+    """A golden model of tests/golden/models with its tokenizer, as a directory, and the answers that its texts must have: [(case, values)]."""
+    models = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
+    sys.path.insert(0, models)
+    from golden_values import values
+    with open(os.path.join(models, "models", name + ".json")) as f:
+        made = json.load(f)
+    answers = np.fromfile(os.path.join(models, "models", name + ".logits"), "<f4")
+    os.makedirs(path)
+    for file, content in {"config.json": made["config"], **made["files"], **made["text_files"]}.items():
+        os.makedirs(os.path.dirname(os.path.join(path, file)), exist_ok=True)
+        with open(os.path.join(path, file), "w") as f:
+            json.dump(content, f)
+    for shard, folder in enumerate(["", *made["dense"]]):
+        write_safetensors(os.path.join(path, folder, "model.safetensors"), {n: values(made["seed"], n, e, mean, int(np.prod(shape))).reshape(shape)
+                                                                            for n, _, e, mean, shape, of in made["tensors"] if of == shard})
+    return [(t, answers[t["at"]:t["at"] + t["rows"] * t["cols"]]) for t in made["texts"]]
