@@ -183,7 +183,7 @@ class Rose:
         size, seconds = [], []
         for path in (corpus + ".head", corpus):
             size.append(os.path.getsize(path))
-            seconds.append(run([self.binary, "tokenize", model, "--threads", "1", "--json"], 1, stdin=path).seconds)
+            seconds.append(run([self.binary, "tokenize", model, "--json"], 1, stdin=path).seconds)
         return (size[1] - size[0]) / max(seconds[1] - seconds[0], 1e-9) / 1e6
 
 
