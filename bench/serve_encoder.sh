@@ -17,8 +17,15 @@ load() { # what, options: requests a second and the middle time
     ${PREFIX:-} "$rose" bench --url "http://127.0.0.1:$port" --json -p 14 "$@" 2>/dev/null |
         sed -E "s/.*\"failed\":([0-9]+).*\"requests_per_s\":([0-9.]+).*\"e2e_s\":\{\"mean\":[^,]*,\"p50\":([0-9.e-]+).*/$what,\2,requests\/s\n$what p50,\3,s\n$what failed,\1,/"
 }
-${PREFIX:-} "$rose" bench "$model" --texts "$work/texts" | sed -nE 's/ *throughput *([0-9.]+) texts.*/no HTTP: 1000 texts,\1,texts\/s/p; s/ *one text *([0-9.]+) ms.*/no HTTP: one text,\1,ms/p'
+bare() { # what: texts a second without HTTP
+    ${PREFIX:-} "$rose" bench "$model" --texts "$work/texts" -r 1 | sed -nE "s/ *throughput *([0-9.]+) texts.*/$1,\1,texts\/s/p; s/ *one text *([0-9.]+) ms.*/no HTTP: one text,\1,ms/p"
+}
 load "one text at a time" --endpoint embeddings -c 1 -n 1000
+bare "no HTTP: 1000 texts"
 load "64 clients" --endpoint embeddings -c 64 -n 4000
-load "1000 texts base64" --endpoint embeddings -c 1 -n 4 --texts 1000
-load "1000 texts KServe binary" --endpoint infer -c 1 -n 4 --texts 1000
+for round in 1 2 3; do
+    bare "no HTTP: 1000 texts round $round" | grep -v "one text"
+    load "1000 texts KServe binary round $round" --endpoint infer -c 1 -n 2 --texts 1000
+    load "1000 texts KServe JSON round $round" --endpoint infer-json -c 1 -n 2 --texts 1000
+    load "1000 texts base64 round $round" --endpoint embeddings -c 1 -n 2 --texts 1000
+done

@@ -19,7 +19,8 @@ static struct {
 static const struct option options[] = {
     {"url", 0, OPTION_TEXT, NULL, "URL", NULL, NULL, 0, 0, "the server: http[s]://HOST:PORT[/v1]", &o.url},
     {"model", 'm', OPTION_TEXT, NULL, "NAME", NULL, NULL, 0, 0, "which of its models; default: the first it names", &o.model},
-    {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat|embeddings|infer", "completions", 0, 0, "which interface; infer: KServe's, JSON in, binary out", &o.endpoint},
+    {"endpoint", 0, OPTION_CHOICE, NULL, NULL, "completions|chat|embeddings|infer|infer-json", "completions", 0, 0,
+     "which interface; infer: KServe's, JSON in, binary out; infer-json: JSON out too", &o.endpoint},
     {"api-key", 0, OPTION_TEXT, NULL, "KEY", NULL, NULL, 0, 0, "sent as Authorization: Bearer", &o.key},
     {"cacert", 0, OPTION_TEXT, "CURL_CA_BUNDLE", "FILE", NULL, NULL, 0, 0, "https: trust the certificates in this PEM file instead of the system's", &o.cacert},
     {"insecure", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "https: trust any certificate", &o.insecure},
@@ -74,14 +75,15 @@ static void add_ids(struct strbuf *b, uint64_t seed, int64_t n, bool first)
     }
 }
 
-static bool is_infer(void) { return !strcmp(o.endpoint, "infer"); }
+static bool is_infer(void) { return !strncmp(o.endpoint, "infer", 5); }
 static bool is_whole(void) { return is_infer() || !strcmp(o.endpoint, "embeddings"); }
 
 static void write_texts(int index, struct strbuf *b)
 {
     uint64_t seed = (uint64_t)o.seed * 1000003 + (uint64_t)index * 7919 + 1;
     if (is_infer()) {
-        strbuf_printf(b, "{\"parameters\":{\"binary_data_output\":true},\"inputs\":[{\"name\":\"text\",\"datatype\":\"BYTES\",\"shape\":[%lld,1],\"data\":[", (long long)o.texts);
+        strbuf_printf(b, "{\"parameters\":{\"binary_data_output\":%s},\"inputs\":[{\"name\":\"text\",\"datatype\":\"BYTES\",\"shape\":[%lld,1],\"data\":[",
+                      strcmp(o.endpoint, "infer") ? "false" : "true", (long long)o.texts);
     } else {
         strbuf_adds(b, "{\"model\":");
         json_add_str(b, str_of(o.model));

@@ -18,7 +18,7 @@ struct httpd_connection;
 struct MHD_Connection;
 
 enum httpd_phase { HTTP_BODY, HTTP_WAIT, HTTP_REPLY };
-enum { HTTP_MAX_HEADERS = 8, HTTP_ID_BYTES = 64 };
+enum { HTTP_MAX_HEADERS = 16, HTTP_ID_BYTES = 64 };
 
 struct httpd_request {
     struct httpd *http;

@@ -1,9 +1,40 @@
 #include "server/pooled.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static bool no_memory(struct api_error *e) { return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory"); }
+
+static double characters_of(struct str s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++) n += ((unsigned char)s.p[i] & 0xC0) != 0x80;
+    return (double)n;
+}
+
+static void add_number(struct httpd_request *http, const char *name, double value)
+{
+    char *text = arena_alloc(&http->arena, 24);
+    if (!text) return;
+    snprintf(text, 24, "%.0f", ROSE_MAX(value, 0.0));
+    httpd_add_header(http, name, text);
+}
+
+/* As TEI says what a request took: Unicode characters, tokens, and milliseconds. */
+static void add_times(const struct pooled_call *c, const struct texts *t)
+{
+    struct httpd_request *http = c->http;
+    double characters = 0, total = 1000 * (httpd_now() - http->began_s), queue = 1000 * t->queued_s, tokenising = 1000 * t->taken_s;
+    for (int i = 0; i < t->count; i++) characters += characters_of(t->inputs[i].text) + characters_of(t->inputs[i].pair);
+    add_number(http, "x-compute-characters", characters);
+    add_number(http, "x-compute-tokens", t->tokens);
+    add_number(http, "x-compute-time", floor(total));
+    add_number(http, "x-total-time", floor(total));
+    add_number(http, "x-tokenization-time", floor(tokenising));
+    add_number(http, "x-queue-time", floor(queue));
+    add_number(http, "x-inference-time", floor(total - queue - tokenising));
+}
 
 static void done(struct texts *t)
 {
@@ -12,6 +43,7 @@ static void done(struct texts *t)
     struct api_error e;
     pooled_write(c, t, b);
     if (!b->failed) {
+        if (pooled_is_tei(c->request.route) || c->request.route == POOLED_EMBEDDINGS) add_times(c, t);
         httpd_reply_written(c->http, 200, "application/json");
         return;
     }

@@ -96,6 +96,7 @@ static void submitted(void *user, int i, const struct beside_result *result)
 {
     struct texts *t = user;
     t->beside = NULL;
+    t->taken_s += httpd_now() - t->beside_s;
     if (result->status == ROSE_OK) {
         t->requests[i].id = result->id;
         submit(t);
@@ -123,10 +124,12 @@ static void submit(struct texts *t)
         r.pair_bytes = in->pair.n;
         r.user = to->handle = models_handle(t->models, t->model, &t->sink, t->next);
         size_t limit = model_text_limit(t->model);
+        t->beside_s = httpd_now();
         if (r.user && bytes_of(in) >= BESIDE_BYTES && bytes_of(in) <= limit) t->beside = beside_submit(t->models, t->model, &r, submitted, t, t->next);
         enum rose_status s = t->beside ? ROSE_OK : !r.user ? status_set(&err, ROSE_NO_MEMORY, "out of memory")
                              : bytes_of(in) > limit ? status_set(&err, ROSE_LIMIT, "the text has %zu bytes; at most %zu are taken", bytes_of(in), limit)
                                                     : model_submit(t->model, &r, &to->id, &err);
+        if (!t->beside) t->taken_s += httpd_now() - t->beside_s;
         if (s != ROSE_OK) {
             not_taken(t, t->next, s, &err);
             return;

@@ -44,10 +44,12 @@ struct texts {
     struct texts_request { uint64_t handle, id; } *requests; /* [count] */
     int next, open, ended, tokens;
     double began_s, queued_s;    /* when it was submitted; until the first text was computed */
+    double taken_s;              /* that submitting took: texts are tokenised there */
     float *block;                /* [count, cols] when every result is one row of the same width */
     size_t open_bytes;           /* of the texts that are under way */
     size_t held;                 /* bytes of results */
     struct beside_job *beside;   /* text next - 1, on its way to the engine; NULL */
+    double beside_s;             /* since when */
 };
 
 enum { TEXTS_MAX = 65536 }; /* in one call */

@@ -154,6 +154,21 @@ def tei_routes():
 
 
 @test
+def tei_says_what_a_request_took():
+    """The headers that TEI answers with: counts, and milliseconds, which are parts of the whole."""
+    names = ["x-compute-characters", "x-compute-tokens", "x-compute-time", "x-total-time", "x-tokenization-time", "x-queue-time", "x-inference-time"]
+    count = sum(post("/tokenize", {"model": MINI, "prompt": t})[2]["count"] for t in ("Grüße", "Welt"))
+    for path, body in (("/embed", {"inputs": ["Grüße", "Welt"]}), ("/embed_all", {"inputs": ["Grüße", "Welt"]}), ("/v1/embeddings", {"input": ["Grüße", "Welt"]})):
+        status, headers, _ = post(path, {"model": MINI, **body})
+        characters, tokens, compute, total, *parts = [int(headers[n]) for n in names]
+        equal((status, characters, tokens, compute), (200, 9, count, total))
+        check(all(p >= 0 for p in parts) and sum(parts) <= total, (total, parts))
+    status, headers, _ = post("/rerank", {"model": "ranker", "query": "one", "texts": ["two", "three"]})
+    equal((status, headers["x-compute-characters"]), (200, str(3 + 3 + 3 + 5)))
+    check(names[0] not in dict(post("/embed", {"model": MINI, "inputs": 3})[1]), "a refusal computed nothing")
+
+
+@test
 def tei_tokens():
     # ids, places and texts are those of Hugging Face tokenizers
     def tokens(**body):
@@ -426,12 +441,12 @@ def bench(*arguments):
 
 @test
 def bench_takes_a_model_that_can_and_says_why_not():
-    for arguments, model, tokens in ((["-g", "3", "-p", "5"], server_text(), 12), (["--endpoint", "embeddings", "-p", "5"], MINI, 0), (["--endpoint", "infer", "-p", "5"], MINI, 0)):
+    for arguments, model, tokens in ((["-g", "3", "-p", "5"], server_text(), 12), (["--endpoint", "embeddings", "-p", "5"], MINI, 0), (["--endpoint", "infer", "-p", "5"], MINI, 0), (["--endpoint", "infer-json", "-p", "5"], MINI, 0)):
         r = bench(*arguments)
         equal(r.returncode, 0, r.stderr)
         answer = json.loads(r.stdout)
         equal((answer["model"], answer["ok"], answer["output_tokens"]), (model, 4, tokens))
-        check((answer["input_tokens"] >= 4 * 5) == ("infer" not in arguments), answer)
+        check((answer["input_tokens"] >= 4 * 5) == (not {"infer", "infer-json"} & set(arguments)), answer)
     for arguments, words in ((["--model", MINI, "-g", "3"], "cannot generate text: it embeds"), (["--model", "nothing", "--endpoint", "embeddings"], 'status 404: there is no model "nothing"'),
                              (["--model", "nothing", "--endpoint", "infer"], "status 404"), (["-p", "20000", "-g", "3"], "status 400: the prompt has")):
         r = bench(*arguments)
