@@ -1,7 +1,7 @@
 /* Kernels on a GPU: graph replay over rotating buffers, beside a clone that reads and writes the same bytes
  * in the same run.
  *
- *     gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR]
+ *     gpu_ops [--sweep [--stream]] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR]
  *                                     variants of one kernel, at least N rows; one of N parts of the table; kernels of DIR instead of
  *                                     those inside the program
  *     gpu_ops --compile sm_90a        without a GPU: prints and compiles an H200's plans
@@ -29,6 +29,7 @@ struct bench {
     int count;
     int64_t rows; /* at least */
     const char *only, *kernel, *sources; /* part of an op's name; what sweeps try, NULL: every kernel */
+    bool stream;                         /* of sweeps only what leaves L2 first */
     char *memory;
     size_t bytes;
     struct bench_tables tables;
@@ -42,6 +43,7 @@ static void add(void *context, const struct bench_entry *e)
     if (b->count == MOST || (b->only && !strstr(e->op, b->only))) return;
     if (e->rows < b->rows) return;
     if (e->sweep && b->kernel && strcmp(e->plan.kernel, b->kernel)) return;
+    if (e->sweep && b->stream && !plan_get(&e->plan, "STREAM")) return;
     b->entries[b->count] = *e;
     b->entries[b->count++].set_bytes = (e->set_bytes + 511) & ~(size_t)255; /* every set begins aligned */
 }
@@ -219,7 +221,7 @@ static void report_sweep(struct bench *b, const struct bench_entry *e, double us
     const struct plan *p = &e->plan;
     char what[160];
     int n = snprintf(what, sizeof what, "%s block %u", p->kernel, p->block);
-    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE", "MIN_BLOCKS"};
+    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE", "MIN_BLOCKS", "STREAM"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (plan_get(p, names[i])) n += snprintf(what + n, sizeof what - (size_t)n, " %s %lld", names[i], (long long)plan_get(p, names[i]));
     if (p->tiles) snprintf(what + n, sizeof what - (size_t)n, " grid %d", p->times);
@@ -316,6 +318,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
             sweep = true;
+        else if (!strcmp(argv[i], "--stream"))
+            b.stream = true;
         else if (!strcmp(argv[i], "--csv") && i + 1 < argc)
             csv = argv[++i];
         else if (!strcmp(argv[i], "--compile") && i + 1 < argc)
@@ -331,7 +335,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
             sources = argv[++i];
         else
-            return printf("gpu_ops [--sweep] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR] [--compile ARCH]\n"), 2;
+            return printf("gpu_ops [--sweep [--stream]] [--csv FILE] [--only PART] [--kernel NAME] [--rows N] [--share I/N] [--sources DIR] [--compile ARCH]\n"), 2;
     }
     b.entries = calloc(MOST, sizeof *b.entries);
     b.sources = sources;

@@ -98,9 +98,29 @@ static void norm_bulks(const struct device_info *d, bench_add *add, void *contex
             int kind = i / 2 / COUNT(cols);
             s.add = kind == 1, s.kind = kind == 2 ? OP_NORM_LAYER : OP_NORM_RMS, s.bias = kind == 2 ? 2 : 0;
             s.resident = 1 + k % 3, s.bulk_store = k / 3 % 2, s.threads = s.cols / 8 / (1 + k / 6);
-            if ((int64_t)s.rows * s.cols > (int64_t)32768 * 8192 || s.threads > 1024 || (s.rows == 32768 && s.cols == 2048) || (kind == 2 && s.cols > 4096))
+            if ((int64_t)s.rows * s.cols > (int64_t)32768 * 8192 || s.threads > 1024 || s.rows == 32768)
                 continue;
             norm(d, add, context, s, 0, true);
+        }
+}
+
+/* Forms with results, or rows and results, that leave L2 first. */
+static void norm_streams(const struct device_info *d, bench_add *add, void *context)
+{
+    static const struct {
+        int cols, threads, resident;
+        enum norm_form form;
+    } tried[] = {{2048, 128, 1, NORM_FORM_ROWS},  {2048, 256, 6, NORM_FORM_ROWS},  {2048, 128, 8, NORM_FORM_AHEAD}, {2048, 64, 8, NORM_FORM_AHEAD},
+                 {4096, 256, 1, NORM_FORM_ROWS},  {4096, 256, 4, NORM_FORM_ROWS},  {4096, 512, 2, NORM_FORM_ROWS},  {4096, 256, 3, NORM_FORM_AHEAD},
+                 {4096, 256, 4, NORM_FORM_AHEAD}, {4096, 128, 4, NORM_FORM_AHEAD}, {8192, 512, 2, NORM_FORM_ROWS},  {8192, 512, 3, NORM_FORM_ROWS},
+                 {8192, 256, 4, NORM_FORM_ROWS},  {8192, 512, 2, NORM_FORM_AHEAD}, {8192, 256, 2, NORM_FORM_AHEAD}, {8192, 512, 1, NORM_FORM_AHEAD},
+                 {16384, 512, 2, NORM_FORM_ROWS}, {16384, 512, 1, NORM_FORM_AHEAD}, {16384, 1024, 1, NORM_FORM_BULK}};
+    for (int i = 0; i < COUNT(tried) * 4; i++)
+        for (int k = 0; k < 3; k++) {
+            int kind = i / COUNT(tried), t = i % COUNT(tried);
+            struct norm_shape s = {.rows = k < 2 ? 4096 : 32768, .cols = tried[t].cols, .weight = 2, .eps = 1e-6f, .form = tried[t].form, .threads = tried[t].threads,
+                                   .resident = tried[t].resident, .stream = k ? 3 : 2, .add = kind & 1, .kind = kind & 2 ? OP_NORM_LAYER : OP_NORM_RMS, .bias = kind & 2 ? 2 : 0};
+            if (s.rows * s.cols <= (int64_t)32768 * 8192) norm(d, add, context, s, 0, true);
         }
 }
 
@@ -150,6 +170,7 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
         norm(d, add, context, (struct norm_shape){.rows = small[r], .cols = 128, .weight = 2, .eps = 1e-6f},
              0, false);
     if (!sweep) return;
+    norm_streams(d, add, context);
     norm_bulks(d, add, context);
     for (int c = 0; c < COUNT(cols); c++)
         for (int r = 0; r < COUNT(rows); r++)
@@ -162,7 +183,7 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                      (struct norm_shape){
                          .rows = rows[r], .cols = cols[c], .weight = 2, .eps = 1e-6f, .threads = threads},
                      0, true);
-                for (int k = 0; k < 8 && rows[r] == 4096 && threads >= 128 && threads <= 512; k++) /* fewer registers, more blocks */
+                for (int k = 0; k < 8 && rows[r] == 4096 && threads >= 128; k++) /* fewer registers, more blocks */
                     norm(d, add, context,
                          (struct norm_shape){.rows = rows[r],
                                              .cols = cols[c],
@@ -170,7 +191,7 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                                              .bias = k & 2 ? 2 : 0,
                                              .eps = 1e-6f,
                                              .threads = threads,
-                                             .resident = (k & 4 ? 1536 : 1024) / threads,
+                                             .resident = threads == 1024 ? 2 : (k & 4 ? 1536 : 1024) / threads,
                                              .kind = k & 2 ? OP_NORM_LAYER : OP_NORM_RMS,
                                              .add = k & 1},
                          0, true);
@@ -273,6 +294,14 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
                 all.share = 0;
             }
     }
+    for (int i = 0; i < 24 && sweep; i++) { /* what leaves L2 first */
+        struct qk_shape q = {.rows = i % 2 ? 32768 : 4096, .heads = 32, .kv_heads = 4, .head_dim = 128, .norm = 2, .eps = 1e-6f, .stream = 1 + i / 2 % 3};
+        int what = i / 6;
+        if (what > 0) q.rope = OP_ROPE_HALF, q.rotary_dim = 128;
+        if (what > 1) q.write = true, q.page_tokens = 16;
+        if (what > 2) q.repeat = 2, q.block = 128;
+        qk(d, add, context, q, 0, true);
+    }
     for (int i = 0; i < COUNT(dims); i++)
         qk(d, add, context,
            (struct qk_shape){.rows = 4096,
@@ -282,6 +311,11 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
                              .norm = 2,
                              .eps = 1e-6f},
            0, false);
+    for (int block = 32; block <= 256 && sweep; block *= 2)
+        for (int threads = 2; threads <= 8; threads += threads == 2 ? 4 : 2)
+            for (int repeat = 1; repeat <= 2; repeat++)
+                qk(d, add, context,
+                   (struct qk_shape){.rows = 4096, .heads = 42, .kv_heads = 4, .head_dim = 96, .norm = 2, .eps = 1e-6f, .threads = threads, .block = block, .repeat = repeat}, 0, true);
 }
 
 /* ---- activations and quantisers: n = cols, gated, out ---- */
@@ -352,9 +386,21 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
                 false);
     }
     if (!sweep) return;
+    for (int stream = 1; stream <= 3; stream++) {
+        act(d, add, context, "SwiGLU", (struct act_shape){.rows = 4096, .cols = 12288, .act = OP_ACT_SILU, .gated = true, .stream = stream}, true);
+        act(d, add, context, "GELU erf", (struct act_shape){.rows = 4096, .cols = 4096, .act = OP_ACT_GELU_ERF, .stream = stream}, true);
+        act(d, add, context, "gpt-oss SwiGLU",
+            (struct act_shape){.rows = 4096, .cols = 2880, .act = OP_ACT_SILU, .gated = true, .clamp = 7, .alpha = 1.702f, .up_offset = 1, .stream = stream}, true);
+        for (int out = 1; out < COUNT(quantise); out++)
+            act(d, add, context, quantise[out], (struct act_shape){.rows = 4096, .cols = 4096, .out = out, .tiled = out == ACT_OUT_MXFP8, .stream = stream}, true);
+    }
     for (int threads = 64; threads <= 512; threads *= 2) {
         if (threads <= 256)
             for (int per = 1; per <= 4; per *= 2) {
+                act(d, add, context, "GELU erf",
+                    (struct act_shape){.rows = 4096, .cols = 4096, .act = OP_ACT_GELU_ERF, .threads = threads, .per = per}, true);
+                act(d, add, context, "to mxfp4",
+                    (struct act_shape){.rows = 4096, .cols = 4096, .out = ACT_OUT_MXFP4, .threads = threads, .per = per}, true);
                 act(d, add, context, "SwiGLU",
                     (struct act_shape){.rows = 4096,
                                        .cols = 12288,

@@ -16,6 +16,7 @@ struct act_shape {
     bool scale_up;    /* mxfp8, mxfp4: power of two not below largest / maximum, instead of OCP's floor */
     bool tiled;       /* block scales of one byte in cuBLASLt's 128 x 4 tiles */
     int threads, per; /* measured choices; 0: the plan's own */
+    int stream;       /* the same, of plan_once */
 };
 enum rose_status act_cuda_plan(const struct act_shape *shape, const struct device_info *device,
                                struct plan *out, struct rose_error *err);

@@ -20,10 +20,9 @@ static int threads_of(const struct norm_shape *s, const struct device_info *d, i
     int want = s->rows * threads >= filled * 2 ? 4 : s->rows * threads > (int64_t)d->units * 1024 ? 2 : 1;
     /* Measured (bench/results/h200.csv, sweeps): 4096 columns in 256 threads 17.4 us, in 128 18.3; 2048 in 128 9.5, in 64 10.4. */
     if (s->kind == OP_NORM_RMS && !s->out && vectors <= 512 && want > 2) want = 2;
-    /* LayerNorm: 2048 columns in 128 threads 10.1 us, in 64 10.6; 4096 in 128 19.4, in 256 19.7. A residual of 8192 columns: 70.3 us in 1024
-     * threads, 71.5 in 256. */
+    /* LayerNorm: 2048 columns in 128 threads 10.1 us, in 64 10.6; 4096 in 128 19.4, in 256 19.7. A residual of 8192 columns: 71.5 in 256
+     * threads; in 1024 of 56 registers, one block an SM, 110. */
     if (s->kind == OP_NORM_LAYER && !s->out && vectors <= 256 && want > 2) want = 2;
-    if (s->kind == OP_NORM_RMS && !s->out && s->add && vectors == 1024) want = 1;
     while (want > 1 && threads > 8) threads /= 2, want /= 2;
     while ((vectors + threads - 1) / threads > MOST) threads *= 2;
     return threads;
@@ -122,6 +121,24 @@ static bool plan_bulk(const struct norm_shape *s, const struct device_info *d, s
     out->times = (int32_t)ROSE_MIN((int64_t)d->units * resident, s->rows);
     out->per = INT32_MAX;
     cost(s, d, true, out);
+    plan_once(out, d, 16, s->bulk_store ? -1 : s->stream);
+    return true;
+}
+
+/* The same for rows in registers, one ahead. */
+static bool plan_ahead(const struct norm_shape *s, const struct device_info *d, struct plan *out)
+{
+    int vectors = s->cols / 8, threads = s->threads ? s->threads : ROSE_MIN(512, (vectors / 2 + 31) / 32 * 32), resident = s->resident ? s->resident : 1024 / threads;
+    if (s->out || s->accumulate || s->cols % 8 || threads < 32 || threads % 32 || threads > 1024 || resident < 1 || (vectors + threads - 1) / threads > 8) return false;
+    out->kernel = "norm_ahead";
+    constants(s, 16, threads, out);
+    plan_int(out, "MIN_BLOCKS", resident);
+    out->block = (uint32_t)threads;
+    out->tiles = true; /* a persistent grid, whatever the number of rows */
+    out->times = (int32_t)ROSE_MIN((int64_t)d->units * resident, s->rows);
+    out->per = INT32_MAX;
+    cost(s, d, true, out);
+    plan_once(out, d, 16, s->stream);
     return true;
 }
 
@@ -138,6 +155,7 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     if (s->form == NORM_FORM_AUTO && (s->kind == OP_NORM_RMS || wide) && !s->out && !s->threads && s->rows >= 2048 && s->rows <= 16384 && (wide || narrow))
         bulk.form = NORM_FORM_BULK, bulk.resident = wide ? 1 : 3, bulk.threads = wide ? ROSE_MIN(1024, s->cols / 16 / 32 * 32) : ROSE_MAX(64, s->cols / 16 / 32 * 32);
     if (bulk.form == NORM_FORM_BULK && plan_bulk(&bulk, d, out)) return ROSE_OK;
+    if (s->form == NORM_FORM_AHEAD && plan_ahead(s, d, out)) return ROSE_OK;
     int vectors = s->cols * 2 / vec,
         threads = s->threads ? s->threads : fit_threads(threads_of(s, d, vectors), vectors);
     while (group > threads * vec / 2) threads *= 2; /* a group lies in one warp */
@@ -169,6 +187,7 @@ enum rose_status norm_cuda_plan(const struct norm_shape *s, const struct device_
     out->block = (uint32_t)block;
     out->per = per_block * repeat;
     cost(s, d, threads > 32, out);
+    plan_once(out, d, vec, s->stream);
     return ROSE_OK;
 }
 

@@ -6,9 +6,9 @@
 #include "ops/norm.h"
 #include "ops/plan.h"
 
-/* Rows straight into registers (norm_rows), or through shared memory by bulk copies (norm_bulk: many rows, sm_90 and later; where it
- * cannot be, the first). */
-enum norm_form { NORM_FORM_AUTO, NORM_FORM_ROWS, NORM_FORM_BULK };
+/* Rows straight into registers (norm_rows), through shared memory by bulk copies (norm_bulk: many rows, sm_90 and later), or into
+ * registers a row ahead (norm_ahead: many rows); where one cannot be, the first. */
+enum norm_form { NORM_FORM_AUTO, NORM_FORM_ROWS, NORM_FORM_BULK, NORM_FORM_AHEAD };
 
 struct norm_shape {
     int64_t rows; /* to plan for; any number runs */
@@ -22,8 +22,9 @@ struct norm_shape {
     int threads, repeat,
         block; /* measured choices: threads a row, rows a thread, threads a block; 0: the plan's own */
     enum norm_form form;
-    int stages, resident; /* NORM_FORM_BULK: rows ahead, blocks an SM; 0: the plan's own */
+    int stages, resident; /* rows ahead (NORM_FORM_BULK), blocks an SM; 0: the plan's own */
     bool bulk_store;
+    int stream; /* measured choice, of plan_once */
 };
 enum rose_status norm_cuda_plan(const struct norm_shape *shape, const struct device_info *device,
                                 struct plan *out, struct rose_error *err);

@@ -68,6 +68,13 @@ void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
     p->predicted_us = 0.9 + extra_us + (p->bytes < (double)d->l2_bytes / 8 && near < far ? near : far);
 }
 
+void plan_once(struct plan *p, const struct device_info *d, int vec, int choice)
+{
+    bool there = vec == 16 && plan_arch(d) >= 900, large = d->l2_bytes > 0 && p->bytes > (double)d->l2_bytes;
+    int bits = choice < 0 ? 0 : choice > 0 ? choice : large ? 3 : 0;
+    if (there && bits) plan_int(p, "STREAM", bits);
+}
+
 double plan_issue_us(const struct device_info *d, double cells, double ps)
 {
     return cells * ps * 1e-6 * 132 / (d->units > 0 ? d->units : 132);

@@ -46,6 +46,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
      * (heads of 96, three pairs a thread: +25 % over a clone). */
     if (pairs / threads > 2 && pairs < 32)
         while (threads < pairs) threads *= 2;
+    if (s->threads) threads = s->threads;
     /* Heads a thread: one, unless there are rotations for more threads than the SMs hold twice over. */
     int64_t all = s->rows * (s->heads + s->kv_heads * (s->write ? 2 : 1)) * threads;
     bool many = all >= (int64_t)d->units * d->max_threads_per_unit * 2, turn = s->rope != OP_ROPE_NONE;
@@ -53,7 +54,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
      * blocks of 64, 26.1 with two heads in blocks of 256; 32768 rows 163 and 189). */
     int repeat = s->repeat ? s->repeat : !many || !turn ? 1 : s->heads >= 4 && (s->kv_heads >= 4 || !s->kv_heads) ? 4 : 2;
     int chunks = (s->heads + repeat - 1) / repeat + (s->kv_heads + repeat - 1) / repeat * (s->write ? 2 : 1);
-    int64_t warps = (s->rows * chunks * threads + 31) / 32;
+    int64_t warps = (s->rows * chunks + 32 / threads - 1) / (32 / threads);
     int block = 32;
     while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
     if (many && turn && repeat == 4) block = 64;
@@ -81,10 +82,11 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     plan_element(out, s->f16);
     out->block = (uint32_t)block;
     out->times = chunks;
-    out->per = block / threads;
+    out->per = block / 32 * (32 / threads);
     double rows = (double)s->rows, heads = s->heads + s->kv_heads * (s->write ? 2.0 : 1.0);
     out->bytes = rows * (heads * s->head_dim * 4 + (rotary ? 4 : 0) + (s->write ? 8 : 0)) +
                  2.0 * s->norm * s->head_dim + 2.0 * rotary;
+    plan_once(out, d, vec, s->stream ? s->stream : -1);
     out->ops = rows * (s->heads + s->kv_heads) * (3.0 * rotary + (s->norm ? 4.0 * s->head_dim : 0));
     /* Positions are read before the angles are known: a second round of loads. */
     out->values = true;

@@ -19,7 +19,8 @@ struct qk_shape {
     bool seq_freq, write, f16; /* f16: rows and pages of two bytes are f16, else bf16 */
     int32_t page_tokens;
     int kv_bytes; /* an element of the pages: 0 or 2 as the rows, 1 e4m3 */
-    int repeat, block; /* measured choices: heads a thread, threads a block; 0: the plan's own */
+    int repeat, block, threads; /* measured choices: heads a thread, threads a block, threads a head; 0: the plan's own */
+    int stream;        /* measured choice, of plan_once */
     int share;         /* 1: a block shares its rows' angles, -1: every group its own; 0: the plan's own */
 };
 enum rose_status qk_cuda_plan(const struct qk_shape *shape, const struct device_info *device,

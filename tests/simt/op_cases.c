@@ -117,7 +117,7 @@ static const struct norm_case norm_cases[] = {
     {"norm 5x96 f32 weight", RMS(.rows = 5, .cols = 96, .weight = 4), 32, false},
     {"norm 41x128 in place", RMS(.rows = 41, .cols = 128, .weight = 2), 0, true},
     {"norm 135x64, two rows a thread", RMS(.rows = 135, .cols = 64, .weight = 4, .repeat = 2), 0, false},
-    {"norm 3x264 ragged, residual", RMS(.rows = 3, .cols = 264, .weight = 4, .add = true), 8, false},
+    {"norm 3x264 ragged, residual", RMS(.rows = 3, .cols = 264, .weight = 4, .add = true, .stream = 3), 8, false},
     {"norm 3x4096", RMS(.rows = 3, .cols = 4096, .weight = 4), 0, false},
     {"norm 2x4096, four vectors a thread, residual",
      RMS(.rows = 2, .cols = 4096, .weight = 2, .add = true, .threads = 128), 0, false},
@@ -135,7 +135,7 @@ static const struct norm_case norm_cases[] = {
      RMS(.rows = 3, .cols = 2048, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN), 16, false},
     {"norm 37x128 to int8 per token, two rows a thread",
      RMS(.rows = 37, .cols = 128, .weight = 4, .repeat = 2, .out = ACT_OUT_INT8_TOKEN), 0, false},
-    {"norm 5x384 to e4m3 1x128", RMS(.rows = 5, .cols = 384, .weight = 4, .out = ACT_OUT_E4M3_128), 0, false},
+    {"norm 5x384 to e4m3 1x128", RMS(.rows = 5, .cols = 384, .weight = 4, .out = ACT_OUT_E4M3_128, .stream = 2), 0, false},
     {"norm 3x2080 to mxfp8 tiled",
      RMS(.rows = 3, .cols = 2080, .weight = 2, .out = ACT_OUT_MXFP8, .tiled = true), 0, false},
     {"norm 3x1024 to nvfp4", RMS(.rows = 3, .cols = 1024, .weight = 2, .out = ACT_OUT_NVFP4, .add = true), 32,
@@ -150,6 +150,10 @@ static const struct norm_case norm_cases[] = {
      RMS(.rows = 290, .cols = 512, .weight = 4, .add = true, .out = ACT_OUT_E4M3_TOKEN, .form = NORM_FORM_BULK, .bulk_store = true), 16, false},
     {"norm 290x512 by bulk copies to nvfp4",
      RMS(.rows = 290, .cols = 512, .weight = 2, .out = ACT_OUT_NVFP4, .form = NORM_FORM_BULK), 32, false},
+    {"norm 401x1000 a row ahead, residual", RMS(.rows = 401, .cols = 1000, .weight = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 64, .resident = 1, .stream = 3), 8, false},
+    {"norm f16 300x2048 a row ahead, in place", RMS(.rows = 300, .cols = 2048, .weight = 2, .f16 = true, .form = NORM_FORM_AHEAD, .threads = 256, .resident = 2), 0, true},
+    {"layernorm 300x1032 a row ahead, residual",
+     LAYER(.rows = 300, .cols = 1032, .weight = 2, .bias = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 160, .resident = 1), 16, false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 

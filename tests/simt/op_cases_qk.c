@@ -24,6 +24,8 @@ static const struct qk_case cases[] = {
      QK(.rows = 5, .heads = 7, .kv_heads = 3, .head_dim = 64, .norm = 2, .repeat = 2)},
     {"qk 3 rows, 5+1 heads of 96, norm, offset",
      QK(.rows = 3, .heads = 5, .kv_heads = 1, .head_dim = 96, .norm = 4, .offset = 1)},
+    {"qk 7 rows, 5+1 heads of 96, norm, half, three threads a head, pages of 16",
+     QK(.rows = 7, .heads = 5, .kv_heads = 1, .head_dim = 96, .norm = 4, .rope = OP_ROPE_HALF, .rotary_dim = 96, .write = true, .page_tokens = 16, .threads = 3)},
     {"qk 3 rows, 3+2 heads of 256, norm",
      QK(.rows = 3, .heads = 3, .kv_heads = 2, .head_dim = 256, .norm = 4)},
     {"qk 5 rows, 4+2 heads of 128, norm, half, pages of 16",

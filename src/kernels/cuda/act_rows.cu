@@ -9,7 +9,7 @@
  * piece. A scale's elements are neighbours in a warp: GROUP / VEC_BF16 lanes of one vector each, or for a row's scale the whole
  * group of threads (PIECES = 1).
  *
- * Constants: N VEC_BYTES TPR RPB PER PIECES; ACT GATED CLAMP ALPHA UP_OFFSET; OUT SCALE_UP TILED. */
+ * Constants: N VEC_BYTES TPR RPB PER PIECES; ACT GATED CLAMP ALPHA UP_OFFSET; OUT SCALE_UP TILED; STREAM (vec.cuh). */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/quant.cuh"
 
@@ -48,8 +48,8 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
         x[i] = vec_zero();
         if (GATED) up[i] = vec_zero();
         if (row < p.rows && c < N) {
-            x[i] = vec_ld((const element *)p.x + row * p.x_stride + c);
-            if (GATED) up[i] = vec_ld_nc((const element *)p.up + row * p.up_stride + c);
+            x[i] = vec_ld_once((const element *)p.x + row * p.x_stride + c);
+            if (GATED) up[i] = vec_ld_nc_once((const element *)p.up + row * p.up_stride + c);
         }
     }
     float global = 0;

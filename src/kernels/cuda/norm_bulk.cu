@@ -9,7 +9,7 @@
  * over add, or over x where nothing is added), and thread 0 stores whole rows from there.
  *
  * Constants: N THREADS STAGES STORE; LAYER ADD WEIGHT BIAS EPS OFFSET ALPHA OUT SCALE_UP TILED as norm_rows.cu has them
- * (ACCUMULATE = 0); VEC_BYTES = 16, TPR = THREADS (quant.cuh). */
+ * (ACCUMULATE = 0); VEC_BYTES = 16, TPR = THREADS (quant.cuh); STREAM (vec.cuh), 0 where STORE. */
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/norm.cuh"
 
@@ -19,6 +19,7 @@
 #define PART_FLOATS ((WARPS + 3) / 4 * 4)
 #define SLOT ((N * 2 + 127) / 128 * 128)
 #define STAGE_BYTES (SLOT * (1 + ADD))
+STATIC_ASSERT(!STORE || !STREAM, "the copy engine stores");
 
 /* The sum over the block, in every thread. part: [PART_FLOATS], not read by an earlier sum's laggards. */
 DEVICE float norm_block_sum(float v, float *part)
@@ -119,7 +120,8 @@ KERNEL(norm_bulk, struct norm_rows_params, p, THREADS, 1)
             const bool live = c < N;
             float *f = v[TOKEN ? i : 0];
             norm_values(&x[i], &x[i], weight[i], bias[i], mean, scale, f);
-            if (ADD && live) vec_st(STORE ? (element *)at + c : (element *)p.x + row * p.x_stride + c, x[i]);
+            if (ADD && live && STORE) vec_st((element *)at + c, x[i]);
+            if (ADD && live && !STORE) vec_st_once((element *)p.x + row * p.x_stride + c, x[i]);
             if (TOKEN) {
                 if (live) largest = max_f32(largest, quant_largest(f));
                 continue;

@@ -10,7 +10,7 @@
  * of them before the first sum. Thread t of a group holds vectors t, t + TPR, ... of a row.
  *
  * Constants: N VEC_BYTES TPR RPB REP MIN_BLOCKS (an SM's, which bounds the registers); LAYER ADD ACCUMULATE 0/1; WEIGHT BIAS bytes an element, 0: none; EPS OFFSET ALPHA;
- * OUT SCALE_UP TILED. */
+ * OUT SCALE_UP TILED; STREAM (vec.cuh). */
 #include "kernels/cuda/norm.cuh"
 
 #define VECTORS (N / VEC_BF16)
@@ -86,8 +86,8 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, MIN_BLOCKS)
             x[r][i] = vec_zero();
             if (ADD) add[r][i] = vec_zero();
             if (row < p.rows && c < N) {
-                x[r][i] = vec_ld((const element *)p.x + row * p.x_stride + c);
-                if (ADD) add[r][i] = vec_ld_nc((const element *)p.add + row * p.add_stride + c);
+                x[r][i] = vec_ld_once((const element *)p.x + row * p.x_stride + c);
+                if (ADD) add[r][i] = vec_ld_nc_once((const element *)p.add + row * p.add_stride + c);
                 if (ACCUMULATE) old[r][i] = vec_ld((const element *)p.y + row * p.y_stride + c);
             }
         }
@@ -135,7 +135,7 @@ KERNEL(norm_rows, struct norm_rows_params, p, TPR *RPB, MIN_BLOCKS)
             const float scale = rsqrt_approx(fma_f32(sum[r], 1.0f / N, EPS));
             float *f = v[TOKEN ? r : 0][TOKEN ? i : 0];
             norm_values(&x[r][i], &old[ACCUMULATE ? r : 0][i], weight[i], bias[i], mean[r], scale, f);
-            if (ADD && live) vec_st((element *)p.x + row * p.x_stride + c, x[r][i]);
+            if (ADD && live) vec_st_once((element *)p.x + row * p.x_stride + c, x[r][i]);
             if (TOKEN) {
                 if (live) largest[r] = max_f32(largest[r], quant_largest(f));
                 continue;

@@ -2,7 +2,7 @@
 /* QK-norm (Henry et al. 2020: RMSNorm of every query and key head), rotary embedding (Su et al. 2021) and the write of keys and
  * values into their pages: one read and one write of a packed qkv row.
  *
- * A head is VECTORS vectors (heads of 96 leave a quarter of their group's threads idle: six pairs, eight threads). They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
+ * A head is VECTORS vectors. They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
  * with i + ROTARY / 2, so vector j < ROT goes with vector j + ROT; vectors behind ROTARY follow two by two.
  *
  *     HD = 128, ROTARY = 128, 16-byte vectors: TPR = 8 threads a head, thread t holds vectors t and t + 8
@@ -10,13 +10,14 @@
  * Rotations whose half no vector of 16 bytes divides (Phi-3's longrope in tiny, heads of 12) take narrower ones: HD = 16, ROTARY = 12,
  * 4-byte vectors: pairs (0, 3) (1, 4) (2, 5), then (6, 7).
  *
+ * A warp has PACK groups; where TPR is no power of two its last lanes have none (heads of 96: six threads, five groups, two lanes).
  * A group of TPR threads takes REP heads of one row (angles are computed once for them); sums go through shuffles inside the
  * group only. Row r has CHUNKS groups: CQ of queries (chunk c: heads c, c + CQ, ...), CK of keys, and when WRITE CK of values.
  *
  * Constants: HEADS KV_HEADS HD VEC_BYTES TPR REP THREADS; NORM: bytes of a weight, 0: none; NORM_AFTER: norm behind the rotation;
  * EPS OFFSET; ROPE 0 none 1 half 2 pairs; ROTARY; ROPE_SCALE; SEQ_FREQ; WRITE; PAGE_TOKENS; KV_ELEM: bytes of an element
  * of the pages (2 as the activations, 1 e4m3, saturated); SHARE: a block computes the angles of its rows once, in shared memory, instead of
- * every group its own (a sine and a cosine of 64 pairs cost more than the head that they turn). */
+ * every group its own (a sine and a cosine of 64 pairs cost more than the head that they turn); STREAM (vec.cuh). */
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/trig.cuh"
 #include "kernels/cuda/common/vec.cuh"
@@ -31,7 +32,8 @@
 #define CQ ((HEADS + REP - 1) / REP)
 #define CK ((KV_HEADS + REP - 1) / REP)
 #define CHUNKS (CQ + CK * (WRITE ? 2 : 1))
-#define GROUPS (THREADS / TPR)
+#define PACK (WARP / TPR)
+#define GROUPS (THREADS / WARP * PACK)
 #define HALF (ROTARY / 2)
 #define BLOCK_ROWS ((GROUPS + CHUNKS - 2) / CHUNKS + 1) /* rows that a block's groups touch at most */
 STATIC_ASSERT(VECTORS % 2 == 0, "a thread holds whole pairs of vectors");
@@ -95,6 +97,26 @@ DEVICE void qk_table_angles(const float *table, uint32_t s, float *cosine, float
 }
 #endif
 
+/* The sum over a group, the same in each of its threads. */
+DEVICE float qk_sum(float v)
+{
+#if (TPR & (TPR - 1)) == 0
+    return warp_sum_f32(v, TPR);
+#else
+    const uint32_t base = lane_id() / TPR * TPR, r = lane_id() % TPR;
+    uint32_t m = TPR; /* lanes that follow each other with different values */
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        if (m % 2) break;
+        v += shuffle_f32(FULL_WARP, v, (base + (r % m + m / 2) % m) % WARP, WARP);
+        m /= 2;
+    }
+    float s = shuffle_f32(FULL_WARP, v, base, WARP);
+    UNROLL for (uint32_t i = 1; i < m; i++) s += shuffle_f32(FULL_WARP, v, (base + i) % WARP, WARP);
+    return s;
+#endif
+}
+
 DEVICE void qk_turn(float *a, float *b, float c, float s)
 {
     float x = *a, y = *b;
@@ -141,12 +163,12 @@ DEVICE void qk_weights(const void *w, uint32_t t, float weight[PER][2][VEC_BF16]
 
 KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
 {
-    const uint32_t t = thread_x() % TPR, unit = block_x() * GROUPS + thread_x() / TPR;
+    const uint32_t t = lane_id() % TPR, unit = block_x() * GROUPS + warp_id() * PACK + lane_id() / TPR;
     const uint32_t row = unit / CHUNKS, chunk = unit % CHUNKS;
     const int kind = chunk < CQ ? QUERY : chunk < CQ + CK ? KEY : VALUE;
     const uint32_t first = chunk - (kind == QUERY ? 0 : kind == KEY ? CQ : CQ + CK), step = kind == QUERY ? CQ : CK;
     const uint32_t heads = kind == QUERY ? HEADS : KV_HEADS;
-    const bool live = row < p.rows;
+    const bool live = row < p.rows && lane_id() < PACK * TPR;
 
     float weight[PER][2][VEC_BF16];
     UNROLL for (int i = 0; i < PER; i++)
@@ -166,8 +188,8 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
             uint32_t head = first + r * step, s = t + i * TPR;
             x[r][i][0] = x[r][i][1] = vec_zero();
             if (live && head < heads && HAS(s)) {
-                x[r][i][0] = vec_ld(from + head * HD + qk_low(s) * VEC_BF16);
-                x[r][i][1] = vec_ld(from + head * HD + qk_high(s) * VEC_BF16);
+                x[r][i][0] = vec_ld_once(from + head * HD + qk_low(s) * VEC_BF16);
+                x[r][i][1] = vec_ld_once(from + head * HD + qk_high(s) * VEC_BF16);
             }
         }
     int64_t slot = -1;
@@ -216,7 +238,7 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
             UNROLL for (int e = 0; e < VEC_BF16; e++)
                 sum = fma_f32(f[i][0][e], f[i][0][e], fma_f32(f[i][1][e], f[i][1][e], sum));
         }
-        float scale = NORM ? rsqrt_approx(fma_f32(warp_sum_f32(sum, TPR), 1.0f / HD, EPS)) : 1.0f;
+        float scale = NORM ? rsqrt_approx(fma_f32(qk_sum(sum), 1.0f / HD, EPS)) : 1.0f;
         UNROLL for (int i = 0; i < PER; i++)
         {
             const uint32_t s = t + i * TPR;
@@ -233,8 +255,8 @@ KERNEL(qk_rows, struct qk_rows_params, p, THREADS, 1)
                     continue;
                 }
                 bool raw = WRITE && kind == VALUE;
-                vec_st(to + head * head_bytes + qk_low(s) * VEC_BYTES, raw ? x[r][i][0] : vec_from_f32(f[i][0]));
-                vec_st(to + head * head_bytes + qk_high(s) * VEC_BYTES, raw ? x[r][i][1] : vec_from_f32(f[i][1]));
+                vec_st_once(to + head * head_bytes + qk_low(s) * VEC_BYTES, raw ? x[r][i][0] : vec_from_f32(f[i][0]));
+                vec_st_once(to + head * head_bytes + qk_high(s) * VEC_BYTES, raw ? x[r][i][1] : vec_from_f32(f[i][1]));
             }
         }
     }

@@ -55,7 +55,7 @@ DEVICE float quant_scale(float largest, float global, uint32_t *bits)
 DEVICE void quant_store(void *row, uint32_t c, const float *v, float factor)
 {
     if (OUT == ACT_OUT_BF16) {
-        vec_st((element *)row + c, vec_from_f32(v));
+        vec_st_once((element *)row + c, vec_from_f32(v));
         return;
     }
     float f[VEC_BF16];
@@ -77,12 +77,12 @@ DEVICE void quant_store(void *row, uint32_t c, const float *v, float factor)
     const int words = VEC_BF16 / (FOUR_BITS ? 8 : 4);
     if (words == 4) {
         u32x4 r = {{w[0], w[1 % (VEC_BF16 / 4)], w[2 % (VEC_BF16 / 4)], w[3 % (VEC_BF16 / 4)]}};
-        st16(to, r);
+        st16_once(to, r);
     } else if (words == 2) {
         u32x2 r = {{w[0], w[1]}};
-        st8(to, r);
+        st8_once(to, r);
     } else {
-        st4(to, w[0]);
+        st4_once(to, w[0]);
     }
 }
 

@@ -14,6 +14,7 @@
  *                           weights that shall be on their way before the predecessor ends; 4, 8 and 16 bytes
  *   ld16_keep(p)            the same path, kept in L1 and last to leave L2: small tables that every block reads
  *   st16_stream(p, v)       first to leave the caches: outputs that the next kernel will not find anyhow
+ *   ld16_policy(p, policy), st16_policy(p, v, policy)   with an L2 policy: l2_evict_first(), l2_evict_last(), l2_evict_normal()
  *   32 bytes                one instruction from sm_100, two of 16 before
  *
  *   ld_u32(order, scope, p)       order: relaxed, acquire; scope: cta, cluster (sm_90), gpu, sys
@@ -184,6 +185,68 @@ ROSE_ST32_PAIR_()
 ROSE_ST32_PAIR_(_stream)
 #endif
 #endif
+
+/* ---- how long lines stay in L2: createpolicy, sm_80 ------------------------------------------------------------------ */
+#ifdef ROSE_SIMT
+DEVICE uint64_t l2_evict_first(void) { return 1; }
+DEVICE uint64_t l2_evict_last(void) { return 2; }
+DEVICE uint64_t l2_evict_normal(void) { return 3; }
+#else
+#define ROSE_POLICY_(name, ptx)                                                                               \
+    DEVICE uint64_t name(void)                                                                               \
+    {                                                                                                        \
+        uint64_t r;                                                                                          \
+        asm("createpolicy.fractional." ptx ".b64 %0;" : "=l"(r));                                            \
+        return r;                                                                                            \
+    }
+ROSE_POLICY_(l2_evict_first, "L2::evict_first")
+ROSE_POLICY_(l2_evict_last, "L2::evict_last")
+ROSE_POLICY_(l2_evict_normal, "L2::evict_unchanged")
+#endif
+
+/* 16 bytes with such a policy, not kept in L1; ordered with barriers and griddepcontrol, as ld16_early is. */
+DEVICE u32x4 ld16_policy(const void *p, uint64_t policy)
+{
+#ifdef ROSE_SIMT
+    (void)policy;
+    return ld16(p);
+#else
+    u32x4 r;
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3])
+                 : "l"(p), "l"(policy));
+    return r;
+#endif
+}
+DEVICE void st16_policy(void *p, u32x4 v, uint64_t policy)
+{
+#ifdef ROSE_SIMT
+    (void)policy;
+    st16(p, v);
+#else
+    asm volatile("st.global.L1::no_allocate.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(p), "r"(v.v[0]), "r"(v.v[1]), "r"(v.v[2]), "r"(v.v[3]),
+                 "l"(policy)
+                 : "memory");
+#endif
+}
+DEVICE void st8_policy(void *p, u32x2 v, uint64_t policy)
+{
+#ifdef ROSE_SIMT
+    (void)policy;
+    st8(p, v);
+#else
+    asm volatile("st.global.L1::no_allocate.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;" ::"l"(p), "r"(v.v[0]), "r"(v.v[1]), "l"(policy) : "memory");
+#endif
+}
+DEVICE void st4_policy(void *p, uint32_t v, uint64_t policy)
+{
+#ifdef ROSE_SIMT
+    (void)policy;
+    st4(p, v);
+#else
+    asm volatile("st.global.L1::no_allocate.L2::cache_hint.b32 [%0], %1, %2;" ::"l"(p), "r"(v), "l"(policy) : "memory");
+#endif
+}
 
 /* What a grid before the predecessor wrote: may be read before grid_dependency_wait, where the predecessor lets its successor
  * start only after its own wait (then that grid is complete). Past L1, whose line may be older still. */

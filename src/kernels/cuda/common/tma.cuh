@@ -16,30 +16,13 @@
  * tensor (what lies behind its end is dropped) and its innermost coordinate at a multiple of 16 bytes: anything else is an
  * illegal instruction on an H200. map is the address of a `struct tensor_map` member of
  * the kernel's parameters. Ordinary stores to the source of a store, or to memory that a load overwrites, need
- * fence_proxy_async first (mbarrier.cuh). policy: l2_evict_first(), l2_evict_last() or l2_evict_normal(). */
+ * fence_proxy_async first (mbarrier.cuh). policy: l2_evict_first(), l2_evict_last() or l2_evict_normal() (memory.cuh). */
 #ifndef ROSE_CUDA_TMA_CUH
 #define ROSE_CUDA_TMA_CUH
 
 #include "kernels/cuda/common/mbarrier.cuh"
 
 #if defined(ROSE_SIMT) || HAS_BULK
-
-#ifdef ROSE_SIMT
-DEVICE uint64_t l2_evict_first(void) { return 1; }
-DEVICE uint64_t l2_evict_last(void) { return 2; }
-DEVICE uint64_t l2_evict_normal(void) { return 3; }
-#else
-#define ROSE_POLICY_(name, ptx)                                                                               \
-    DEVICE uint64_t name(void)                                                                               \
-    {                                                                                                        \
-        uint64_t r;                                                                                          \
-        asm("createpolicy.fractional." ptx ".b64 %0;" : "=l"(r));                                            \
-        return r;                                                                                            \
-    }
-ROSE_POLICY_(l2_evict_first, "L2::evict_first")
-ROSE_POLICY_(l2_evict_last, "L2::evict_last")
-ROSE_POLICY_(l2_evict_normal, "L2::evict_unchanged")
-#endif
 
 /* ---- plain bulk copies ----------------------------------------------------------------------------------------------- */
 /* bytes from global to shared memory. */

@@ -47,6 +47,33 @@ DEVICE vec vec_of_word(uint32_t v)
 #error "VEC_BYTES is 4, 8, 16 or 32"
 #endif
 
+/* Rows that a grid reads and writes once and that are larger than L2: STREAM (0 unless given; 16-byte vectors) bit 0: what it reads, bit 1:
+ * what it writes leaves L2 first. */
+#ifndef STREAM
+#define STREAM 0
+#endif
+#if STREAM
+STATIC_ASSERT(VEC_BYTES == 16, "policies are for vectors of 16 bytes");
+#endif
+#if STREAM & 1
+#define vec_ld_once(p) ld16_policy(p, l2_evict_first())
+#define vec_ld_nc_once(p) ld16_policy(p, l2_evict_first())
+#else
+#define vec_ld_once vec_ld
+#define vec_ld_nc_once vec_ld_nc
+#endif
+#if STREAM & 2
+#define vec_st_once(p, x) st16_policy(p, x, l2_evict_first())
+#define st16_once(p, x) st16_policy(p, x, l2_evict_first())
+#define st8_once(p, x) st8_policy(p, x, l2_evict_first())
+#define st4_once(p, x) st4_policy(p, x, l2_evict_first())
+#else
+#define vec_st_once vec_st
+#define st16_once st16
+#define st8_once st8
+#define st4_once st4
+#endif
+
 #define VEC_WORDS (VEC_BYTES / 4)
 #define VEC_BF16 (VEC_BYTES / 2) /* 16-bit elements a vector */
 

@@ -47,6 +47,7 @@ DEVICE void every_access(uint32_t *y, const uint32_t *x, uint32_t *flag, float *
     st16(y + 8, ld16(x)), st16_stream(y + 12, ld16_nc(x)), st16(y + 16, ld16_keep(x));
     st32(y + 24, ld32(x)), st32_stream(y + 32, ld32_nc(x)), st32(y + 40, ld32_keep(x));
     st4(y + 53, ld4_early(x)), st8(y + 54, ld8_early(x)), st16(y + 56, ld16_early(x));
+    st16_policy(y + 60, ld16_policy(x, l2_evict_first()), l2_evict_first()), st8_policy(y + 64, ld8(x), l2_evict_last()), st4_policy(y + 66, ld4(x), l2_evict_normal());
     st4_stream(y + 48, 1);
     prefetch_l2(x + 1000);
     st_u32(release, gpu, flag, ld_u32(acquire, gpu, flag) + ld_u32(relaxed, sys, flag) + ld_u32(acquire, cta, flag));
