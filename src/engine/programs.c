@@ -83,7 +83,13 @@ static enum rose_status record_forward(struct engine *e, const struct programs_b
         f.step.max_samples = ROSE_MIN(n, e->sched.max_samples);
         program->eager = true;
         program->expect = (struct extents){.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = n, [EXTENT_SEQS] = n, [EXTENT_SAMPLES] = n}};
-        if (!bucket->decode) program->expect.n[EXTENT_SEQS] = program->expect.n[EXTENT_SAMPLES] = ROSE_MAX(1, ROSE_MIN(n / 512, f.step.max_seqs));
+        /* A mixed step has decode rows, too, or none: its output product is planned for many rows, which costs one row little. Planned for a few, it
+         * read its weights anew for every few of 128 rows (Llama-3.1-8B: 4.5 ms of a step instead of 0.4). */
+        enum { MIXED_SAMPLES = 128 };
+        if (!bucket->decode) {
+            program->expect.n[EXTENT_SEQS] = ROSE_MAX(1, ROSE_MIN(n / 512, f.step.max_seqs));
+            program->expect.n[EXTENT_SAMPLES] = ROSE_MIN(MIXED_SAMPLES, f.step.max_samples);
+        }
     }
     program_buffer_id history = program_external(program, "history", e->history, e->history_bytes);
     program_buffer_id row_history = program_external(program, "row_history", b.row_history, (size_t)e->layout.sizes.rows * 8);

@@ -53,6 +53,18 @@ static int32_t fresh_pages(const struct sched_limits *l, int32_t held, int32_t t
 
 int32_t sched_pages(const struct sched_limits *l, int32_t length) { return pages_of(l, blocks_for(l, length)); }
 
+bool sched_crowd(const struct sched_limits *l, const struct sched_seq *seqs, int32_t n)
+{
+    int64_t rows = 0;
+    bool first = true;
+    for (int32_t i = 0; i < n; i++) {
+        if (seqs[i].running || seqs[i].hold) continue;
+        if (!first) rows += seqs[i].length - seqs[i].reusable * l->page_tokens;
+        first = false;
+    }
+    return rows >= l->step_tokens;
+}
+
 /* The last running sequence of the order behind position `after` gives everything back. */
 static bool preempt_one(struct plan *p, int32_t after)
 {

@@ -258,9 +258,11 @@ static struct sched_limits limits_now(struct engine *e, int32_t n)
         else if (!e->plan[i].hold && e->plan[i].length > e->plan[i].computed) oldest = ROSE_MIN(oldest, q->generated ? q->last_token_s : q->request->submitted_s);
     }
     for (int32_t i = 0; i < n && !bound; i++) bound = decodes(&e->plan[i]) && !came_together(e->planned[i], oldest);
+    const bool cuda = e->device->info.kind == DEVICE_CUDA;
+    bound &= !cuda || e->pace.stretch > 0 || !sched_crowd(&limits, e->plan, n);
     limits.prefill_tokens = bound ? pace_rows(&e->pace, decoding, requests) : limits.step_tokens;
     /* A GPU's products work in tiles of 128 and 256 rows: the whole step, decode rows included, is a multiple of them. */
-    if (e->device->info.kind == DEVICE_CUDA) limits.prefill_tokens = ROSE_MAX(limits.prefill_tokens - decoding, (limits.prefill_tokens + 1) / 2);
+    if (cuda) limits.prefill_tokens = ROSE_MAX(limits.prefill_tokens - decoding, (limits.prefill_tokens + 1) / 2);
     return limits;
 }
 

@@ -172,4 +172,18 @@ TEST(preempts_the_last)
     CHECK_INT(r.preempted, 1);
 }
 
-TEST_MAIN(CASE(random_traces), CASE(decode_before_prefill), CASE(preempts_the_last))
+/* What waits beside the first prompt fills a step or not; what runs, what is held and what the cache has do not count. */
+TEST(a_crowd_of_prompts)
+{
+    struct sched_limits l = {.step_tokens = 16, .page_tokens = 4};
+    struct sched_seq s[4] = {{.length = 900, .computed = 100, .running = true}, {.length = 900}, {.length = 9}, {.length = 7}};
+    CHECK(sched_crowd(&l, s, 4));
+    CHECK(!sched_crowd(&l, s, 2)); /* one long prompt is no crowd */
+    CHECK(!sched_crowd(&l, s, 3));
+    s[3].reusable = 1;
+    CHECK(!sched_crowd(&l, s, 4));
+    s[3].reusable = 0, s[2].hold = true;
+    CHECK(!sched_crowd(&l, s, 4));
+}
+
+TEST_MAIN(CASE(random_traces), CASE(decode_before_prefill), CASE(preempts_the_last), CASE(a_crowd_of_prompts))
