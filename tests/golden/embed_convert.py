@@ -64,6 +64,16 @@ def modern(size):
                "bos_token": "[CLS]", "eos_token": "[SEP]"}, "modern-bert"
 
 
+def mpnet(size):
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    t = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    t.normalizer, t.pre_tokenizer, t.decoder = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    t.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=size, special_tokens=special(names), show_progress=False))
+    around(t, "<s>", "</s>", False)
+    return t, {"tokenizer_class": "MPNetTokenizer", "bos_token": "<s>", "eos_token": "</s>", "cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>",
+               "mask_token": "<mask>"}, None
+
+
 def qwen(size):
     t = bytes_bpe(size - 4, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
     t.normalizer = normalizers.NFC()
@@ -110,7 +120,7 @@ def reranker(size):
     return t, {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False}, "qwen2"
 
 
-KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "reranker": reranker, "unigram": unigram, "gemma": gemma}
+KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "reranker": reranker, "mpnet": mpnet, "unigram": unigram, "gemma": gemma}
 
 
 def convert(source, folder, out, pre, dense):
@@ -242,7 +252,7 @@ def asked(name, spec, seed, tensors, values, reference, store, source):
             texts = embeddings(spec, folder, t, reference, store)
         else:
             texts = judged(folder, t, spec, store) if spec["cls"] == "AutoModelForCausalLM" else logits_of_pairs(folder, store)
-        if not spec.get("gguf"):
+        if spec.get("gguf") in (None, "own"):
             return texts, kept, None, None
         out = os.path.join(base, name + ".gguf")
         gguf = convert(source, folder, out, pre, bool(spec.get("dense")))

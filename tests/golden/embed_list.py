@@ -60,7 +60,7 @@ MODELS["embed_distilbert"] = dict(
     files=modules("mean"), gguf=True, texts=dict(tokenizer="wordpiece"), flips=[{"activation": "relu"}, {"n_heads": 6}], same=[{"sinusoidal_pos_embds": True}])
 MODELS["embed_mpnet"] = dict(
     cls="AutoModel", config=bert("mpnet", architectures=["MPNetModel"], relative_attention_num_buckets=32, max_position_embeddings=302, pad_token_id=1),
-    files=modules("mean_sqrt_len_tokens"), pooling="mean_sqrt_len_tokens",
+    files=modules("mean_sqrt_len_tokens"), pooling="mean_sqrt_len_tokens", texts=dict(tokenizer="mpnet"),
     lengths=[1, 7, 40, 290], flips=[{"hidden_act": "silu"}])
 MODERN = dict(layer_norm_eps="__absent__", norm_eps=1e-5, hidden_act="__absent__", hidden_activation="gelu", num_hidden_layers=5, local_attention=16,
               global_attn_every_n_layers=3, attention_bias=False, mlp_bias=False, norm_bias=False, classifier_pooling="cls", classifier_bias=False,
@@ -77,7 +77,7 @@ MODELS["embed_modernbert_bias"] = dict(
     pooling="cls")
 MODELS["embed_nomic"] = dict(
     cls="AutoModel", config=bert("nomic_bert", architectures=["NomicBertModel"], hidden_act="silu", type_vocab_size=2, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
-    files=modules("mean", normalize=True), normalize=True, typed=True, gguf="own", flips=[{"rope_parameters": {"rope_theta": 50.0}}, {"hidden_act": "gelu"}], same=[{"rope_parameters": "__absent__"}])
+    files=modules("mean", normalize=True), normalize=True, typed=True, gguf="own", texts=dict(tokenizer="wordpiece"), flips=[{"rope_parameters": {"rope_theta": 50.0}}, {"hidden_act": "gelu"}], same=[{"rope_parameters": "__absent__"}])
 # As its authors name keys and tensors.
 MODELS["embed_nomic_older"] = dict(
     cls="AutoModel", older=True,
@@ -103,9 +103,9 @@ MODELS["embed_jina_code"] = dict(
 MODELS["embed_qwen3"] = dict(
     cls="AutoModel", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True), files=modules("lasttoken", normalize=True),
     pooling="lasttoken", normalize=True, tokens=True, gguf=True, texts=dict(tokenizer="qwen"), flips=[{"rope_theta": 50.0}])
-MODELS["embed_llama"] = dict(cls="AutoModel", config=decoder("llama", architectures=["LlamaModel"]), files={}, pooling="mean")
+MODELS["embed_llama"] = dict(cls="AutoModel", config=decoder("llama", architectures=["LlamaModel"]), files={}, pooling="mean", texts=dict(tokenizer="qwen"))
 MODELS["embed_mistral_window"] = dict(cls="AutoModel", config=decoder("mistral", architectures=["MistralModel"], sliding_window=12), files=modules("weightedmean"),
-                                      pooling="weightedmean", flips=[{"sliding_window": 20}])
+                                      pooling="weightedmean", texts=dict(tokenizer="qwen"), flips=[{"sliding_window": 20}])
 MODELS["embed_gemma"] = dict(
     cls="AutoModel", config=decoder("gemma3_text", architectures=["Gemma3TextModel"], hidden_act="__absent__", hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=16,
                                     sliding_window=16, use_bidirectional_attention=True, num_hidden_layers=7, rope_theta=20000.0, rope_local_base_freq=10000.0,

@@ -234,9 +234,9 @@ def make(name, spec):
         def reference(ids):
             return pooled(spec, forward(spec, model, ids, None), spec.get("pooling", "mean"), seed, tensors, spec.get("normalize", False))
 
-        out["texts"], out["text_files"], gguf, head = asked(name, spec, seed, tensors, values, reference, store, CONVERTER)
-        if gguf:
-            out["gguf"] = gguf
+        out["texts"], out["text_files"], *form = asked(name, spec, seed, tensors, values, reference, store, CONVERTER)
+        if form[0]:
+            out["gguf"], head = form
     data = np.concatenate(store.data).astype("<f4")
     with open(os.path.join(HERE, name + ".json"), "w") as f:
         f.write(dump(out))
