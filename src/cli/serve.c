@@ -16,7 +16,7 @@ static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
     int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting, cache_ready;
     double idle, read, write, ping, drain, stretch, stall;
-    bool access_log, null_model, shared_memory;
+    bool access_log, null_model, shared_memory, any_model;
     struct option_list alias, task;
 } o;
 
@@ -32,6 +32,7 @@ static const struct option options[] = {
     {"api-keys", 0, OPTION_TEXT, "ROSE_API_KEYS", "FILE", NULL, NULL, 0, 0, "one key a line; requests need one of them", &o.api_keys},
     {"cors-origin", 0, OPTION_TEXT, NULL, "ORIGIN", NULL, NULL, 0, 0, "let pages from there call the API; * for all", &o.cors},
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
+    {"any-model", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a request that names a model which is not here goes to the first that can answer it, as with TEI", &o.any_model},
     {"task", 0, OPTION_LIST, NULL, "TASK", NULL, NULL, 0, 0, "what the model is for: auto (what its files say), generate, embed, classify or score; once a MODEL, in their order", &o.task},
     {.type = OPTION_GROUP, .help = "Limits:"},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
@@ -136,6 +137,7 @@ static void fill(struct server_options *s)
     s->log_requests = o.access_log && !cli_common.quiet;
     s->null_model = o.null_model;
     s->no_shared_memory = !o.shared_memory;
+    s->any_model = o.any_model;
 }
 
 /* The models among the words, by their names; the repositories stay words. */

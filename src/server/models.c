@@ -118,6 +118,7 @@ struct model *models_find(struct models *m, struct str name, unsigned can)
         }
         if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
     }
+    if (name.n && !best && m->options && m->options->any_model) return models_find(m, STR(""), can);
     return name.n ? best : first;
 }
 

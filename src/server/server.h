@@ -34,6 +34,7 @@ struct server_options {
     int repositories_count;
     struct rose_device *rose_device;          /* models are loaded on it, */
     const struct rose_engine_options *engine; /* with these options; NULL: none is loaded */
+    bool any_model;        /* a request (not KServe's, whose path names it) for a model that is not here goes to the one it would get without a name */
     bool no_shared_memory; /* KServe's clients may not register any */
     bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
 };

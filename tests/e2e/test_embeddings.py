@@ -475,6 +475,21 @@ def a_text_model_embeds_when_it_is_served_for_that():
         check(subprocess.run([options.rose, "serve", options.model, "--port", "0", *wrong], capture_output=True, timeout=60).returncode in (1, 2), wrong)
 
 
+@test
+def any_model_answers_where_the_server_says_so():
+    """--any-model: TEI's clients write whatever they like into `model`; KServe's paths still name theirs."""
+    s = Server("--any-model", model=[encoders.minilm()])
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{s.port}/v1", api_key="-")
+    answer = client.embeddings.create(model="text-embeddings-inference", input=TEXTS)
+    close([x.embedding for x in answer.data], embed(TEXTS))
+    equal(answer.model, MINI)
+    equal(s.post("/embed", {"model": "tei", "inputs": "a"})[0], 200)
+    status, _, body = s.post("/v1/chat/completions", {"model": "tei", "messages": [{"role": "user", "content": "a"}]})
+    check(status == 400 and "generate text" in str(body), body)
+    equal(s.post("/v2/models/tei/infer", {"inputs": []})[0], 404)
+    s.stop()
+
+
 def embedded(model, *arguments):
     r = subprocess.run([options.rose, "embed", model, *arguments], input=json.dumps(TEXTS[0]) + "\n", capture_output=True, text=True, timeout=100)
     return json.loads(r.stdout)["embedding"]
