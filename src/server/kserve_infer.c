@@ -30,7 +30,8 @@ int kserve_inputs(const struct model *m, struct kserve_io *io, int room)
                                             OPTIONAL("random_seed", KSERVE_UINT64), {"stop_words", KSERVE_BYTES, 1, {-1, 0}, true}, OPTIONAL("ignore_eos", KSERVE_BOOL),
                                             OPTIONAL("n", KSERVE_INT32), OPTIONAL("return_finish_reason", KSERVE_BOOL), OPTIONAL("return_num_input_tokens", KSERVE_BOOL),
                                             OPTIONAL("return_num_output_tokens", KSERVE_BOOL)};
-    static const struct kserve_io embed[] = {{"text", KSERVE_BYTES, 1, {1, 0}, true}, {"input_ids", KSERVE_INT64, 1, {-1, 0}, true}, {"attention_mask", KSERVE_INT64, 1, {-1, 0}, true}};
+    static const struct kserve_io embed[] = {{"text", KSERVE_BYTES, 1, {1, 0}, true}, {"input_ids", KSERVE_INT64, 1, {-1, 0}, true}, {"attention_mask", KSERVE_INT64, 1, {-1, 0}, true},
+                                             {"token_type_ids", KSERVE_INT64, 1, {-1, 0}, true}}; /* that an exported BERT's clients send: all 0 */
     static const struct kserve_io classify[] = {{"text", KSERVE_BYTES, 1, {1, 0}, false}, OPTIONAL("text_pair", KSERVE_BYTES)};
     static const struct kserve_io score[] = {{"query", KSERVE_BYTES, 1, {1, 0}, false}, {"text", KSERVE_BYTES, 1, {1, 0}, false}};
     switch (kserve_kind(m)) {
@@ -331,18 +332,24 @@ static bool texts_of(const struct kserve_tensor *t, struct text_input *in, bool 
     return true;
 }
 
-static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, struct arena *a, struct text_input *in, struct api_error *e)
+static bool beside_ids(const struct kserve_tensor *ids, const struct kserve_tensor *t, const char *name, struct api_error *e)
+{
+    return !t || (t->rank == ids->rank && t->elements == ids->elements) || api_error_field(e, name, "%s must have the shape of input_ids", name);
+}
+
+static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, const struct kserve_tensor *types, struct arena *a, struct text_input *in, struct api_error *e)
 {
     size_t rows = (size_t)ids->shape[0], width = rows ? ids->elements / rows : 0;
     int32_t *to = ARENA_ARRAY(a, int32_t, ids->elements + 1);
     if (!to) return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large");
-    if (mask && (mask->rank != ids->rank || mask->elements != ids->elements)) return api_error_field(e, "attention_mask", "attention_mask must have the shape of input_ids");
+    if (!beside_ids(ids, mask, "attention_mask", e) || !beside_ids(ids, types, "token_type_ids", e)) return false;
     for (size_t r = 0; r < rows; r++) {
         int32_t *row = to + r * width;
         size_t n = 0;
         for (size_t i = 0; i < width; i++) {
             double id = kserve_number(ids, r * width + i);
             if (mask && kserve_number(mask, r * width + i) == 0) continue;
+            if (types && kserve_number(types, r * width + i) != 0) return api_error_field(e, "token_type_ids", "token_type_ids: a text's are all 0");
             if (!(id >= 0 && id <= INT32_MAX)) return api_error_field(e, "input_ids", "input_ids: %.0f is no token id", id);
             row[n++] = (int32_t)id;
         }
@@ -358,13 +365,13 @@ static bool start_texts(struct kserve_call *c, struct api_error *e)
     struct arena *a = &c->http->arena;
     const struct kserve_request *q = &c->request;
     enum kserve_kind kind = kserve_kind(c->model);
-    const struct kserve_tensor *text = input(q, "text"), *ids = input(q, "input_ids"), *mask = input(q, "attention_mask"), *pair = input(q, "text_pair"), *query = input(q, "query");
+    const struct kserve_tensor *text = input(q, "text"), *ids = input(q, "input_ids"), *mask = input(q, "attention_mask"), *types = input(q, "token_type_ids"), *pair = input(q, "text_pair"), *query = input(q, "query");
     if (kind == KSERVE_EMBED && (text != NULL) == (ids != NULL)) return api_error_field(e, "text", "expected input 'text' or 'input_ids' for model '%s'", c->model->name);
-    if (mask && !ids) return api_error_field(e, "attention_mask", "attention_mask goes with input_ids");
+    if ((mask || types) && !ids) return api_error_field(e, mask ? "attention_mask" : "token_type_ids", "%s goes with input_ids", mask ? "attention_mask" : "token_type_ids");
     size_t count = (size_t)(ids ? ids : text)->shape[0];
     struct text_input *in = ARENA_ARRAY(a, struct text_input, count);
     if (!in) return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large");
-    if (ids && !ids_of(ids, mask, a, in, e)) return false;
+    if (ids && !ids_of(ids, mask, types, a, in, e)) return false;
     if (query) texts_of(query, in, false);
     if (text) texts_of(text, in, query != NULL);
     if (pair) texts_of(pair, in, true);

@@ -324,6 +324,13 @@ def kserve_tensors():
     a.set_data_from_numpy(table)
     b.set_data_from_numpy(mask)
     close(c.infer(MINI, [a, b]).as_numpy("embedding"), e[:2])
+    types = http.InferInput("token_type_ids", [2, width], "INT64")
+    types.set_data_from_numpy(np.zeros_like(table))
+    close(c.infer(MINI, [a, b, types]).as_numpy("embedding"), e[:2])
+    tokens = {"name": "input_ids", "shape": [1, 2], "datatype": "INT64", "data": [101, 102]}
+    for wrong, says in (({"shape": [1, 2], "data": [0, 1]}, "all 0"), ({"shape": [1, 1], "data": [0]}, "shape of input_ids")):
+        refused(f"/v2/models/{MINI}/infer", {"inputs": [tokens, {"name": "token_type_ids", "datatype": "INT64", **wrong}]}, says)
+    refused(f"/v2/models/{MINI}/infer", {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}, {"name": "token_type_ids", "datatype": "INT64", "shape": [1, 1], "data": [0]}]}, "goes with input_ids")
     close(np.linalg.norm(c.infer(MINI, [text("text", TEXTS)], parameters={"dimensions": 8}).as_numpy("embedding"), axis=1), [1] * 4)
     scores = c.infer("ranker", [text("query", ["cats"] * 3), text("text", TEXTS[:3])]).as_numpy("score")
     close(scores[:, 0], [x["score"] for x in ok("/score", {"model": "ranker", "text_1": "cats", "text_2": TEXTS[:3]})["data"]])
