@@ -13,6 +13,22 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* What stands on the rows, and what an accepted one promises. */
+static enum rose_status head_of(struct arena *a, struct weights *w, struct model_config *c, struct rose_error *err)
+{
+    const struct model_head *h = &c->head;
+    enum rose_status s = head_read(a, w, &(struct head_wish){.yes = -1, .no = -1}, c, err);
+    if (s != ROSE_OK) return s;
+    if (h->dense_count < 0 || h->dense_count > HEAD_MAX_DENSE || h->labels < 0 || h->labels > HEAD_MAX_LABELS) abort();
+    for (int32_t i = 0, before = c->hidden; i < h->dense_count; before = h->dense[i++].out)
+        if (h->dense[i].in != before || h->dense[i].out < 1 || !h->dense_name[i]) abort();
+    for (int32_t i = 0; i < h->labels && h->label; i++)
+        if (!h->label[i]) abort();
+    if (h->task == MODEL_EMBED && h->embedding < 1) abort();
+    if (h->task == MODEL_YES_NO && !h->answers && (h->yes < 0 || h->yes >= c->vocabulary)) abort();
+    return ROSE_OK;
+}
+
 static enum rose_status from_gguf(struct arena *a, const uint8_t *data, size_t size, struct model_config *c,
                                   struct rose_error *err)
 {
@@ -24,6 +40,7 @@ static enum rose_status from_gguf(struct arena *a, const uint8_t *data, size_t s
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     enum rose_status s = weights_open(path, &w, err);
     if (s == ROSE_OK) s = config_read(a, w, c, err);
+    if (s == ROSE_OK) s = head_of(a, w, c, err);
     weights_close(w);
     return s;
 }

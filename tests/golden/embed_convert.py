@@ -269,3 +269,29 @@ def asked(name, spec, seed, tensors, values, reference, store, source):
             with open(os.path.join(keep, name + ".gguf"), "wb") as f:
                 f.write(whole)
     return texts, kept, {"tensors": recipes, "hash": f"{fnv1a64(whole):016x}", "normalize": bool(spec.get("normalize"))}, whole[: reader.data_offset]
+
+
+def fuzz_seed(path, out):
+    """Of a file that make_embed.py kept (KEEP_GGUF=folder): its metadata without the tokenizer, a token table of four rows and the heads, for tests/fuzz/fuzz_config.c."""
+    import gguf
+    reader = gguf.GGUFReader(path)
+    w = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
+    for key, field in reader.fields.items():
+        if key.startswith(("GGUF.", "tokenizer.")) or key == "general.architecture":
+            continue
+        kind = field.types[0]
+        w.add_key_value(key, field.contents(), kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+    for t in reader.tensors:
+        if t.name in ("token_embd.weight", "position_embd.weight", "cls.output.weight", "cls.weight", "cls.norm.weight", "dense_2.weight", "dense_3.weight", "token_types.weight",
+                      "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"):
+            data = np.array(t.data, np.float16).reshape([int(n) for n in reversed(t.shape)])
+            w.add_tensor(t.name, data[:4] if t.name in ("token_embd.weight", "position_embd.weight") else data)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+if __name__ == "__main__":
+    for path in sys.argv[1:]:
+        fuzz_seed(path, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../fuzz/corpus/config", os.path.basename(path)))
