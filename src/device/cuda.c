@@ -289,6 +289,9 @@ static void cuda_close(struct device *device)
     if (alive) cuda_trace_close(d);
     for (int i = 0; i < d->timers_count && alive; i++) d->api.event_destroy(d->timers[i]);
     free(d->timers);
+    if (alive && d->fork) d->api.event_destroy(d->fork);
+    if (alive && d->join) d->api.event_destroy(d->join);
+    if (alive && d->side) d->api.stream_destroy(d->side);
     if (alive && d->stream) d->api.stream_destroy(d->stream);
     if (d->context) d->api.context_release(d->device);
     cuda_api_unload(&d->api);

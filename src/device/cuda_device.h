@@ -18,6 +18,8 @@ struct cuda_device {
     cu_device device;
     cu_context context;
     cu_stream stream; /* all work of the device, in order */
+    cu_stream side;   /* a second branch of graphs; made when one is captured, with the events between the two */
+    cu_event fork, join;
     bool debug_sync;
     struct cuda_event_node *events;
     struct cuda_module *modules;

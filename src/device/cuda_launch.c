@@ -185,18 +185,18 @@ void cuda_grid(const struct program_launch *l, const struct extents *extents, ui
 }
 
 /* Queue one launch whose check_launch passed. capturing: it becomes a graph node and does not run yet. */
-static enum rose_status launch_now(struct cuda_device *d, const struct program_launch *l,
-                                   const uint32_t grid[3], bool capturing, struct rose_error *err)
+static enum rose_status launch_on(struct cuda_device *d, cu_stream stream, bool dependent, const struct program_launch *l,
+                                  const uint32_t grid[3], bool capturing, struct rose_error *err)
 {
     struct cuda_function *f = l->kernel;
     struct cu_launch_attribute attributes[3] = {0};
     struct cu_launch_config config = {.block = {l->block[0], l->block[1], l->block[2]},
                                       .shared_bytes = l->shared_bytes,
-                                      .stream = d->stream,
+                                      .stream = stream,
                                       .attributes = attributes};
     void *params[1] = {(void *)(uintptr_t)l->params};
     if (l->host) {
-        ROSE_TRY(l->host(d->stream, l->params, err));
+        ROSE_TRY(l->host(stream, l->params, err));
         return capturing ? ROSE_OK : cuda_flown(d, l->name, err);
     }
     if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return ROSE_OK;
@@ -212,7 +212,7 @@ static enum rose_status launch_now(struct cuda_device *d, const struct program_l
         attributes[config.attribute_count++] =
             (struct cu_launch_attribute){.id = CU_LAUNCH_CLUSTER, .dim = {l->cluster, 1, 1}};
     }
-    if (l->dependent && d->base.info.dependent_launch)
+    if (dependent && d->base.info.dependent_launch)
         attributes[config.attribute_count++] =
             (struct cu_launch_attribute){.id = CU_LAUNCH_DEPENDENT, .value = 1};
     /* A kernel without parameters takes none. */
@@ -224,6 +224,12 @@ static enum rose_status launch_now(struct cuda_device *d, const struct program_l
         "cuLaunchKernelEx of %s (%s), grid %u x %u x %u, block %u x %u x %u, %u bytes of shared memory",
         l->name, f->name, grid[0], grid[1], grid[2], l->block[0], l->block[1], l->block[2], l->shared_bytes));
     return capturing ? ROSE_OK : cuda_flown(d, f->name, err);
+}
+
+static enum rose_status launch_now(struct cuda_device *d, const struct program_launch *l, const uint32_t grid[3], bool capturing,
+                                   struct rose_error *err)
+{
+    return launch_on(d, d->stream, l->dependent, l, grid, capturing, err);
 }
 
 enum rose_status cuda_launch(struct device *device, const struct program_launch *l, const uint32_t grid[3],
@@ -286,16 +292,43 @@ static void set_rows(const struct program_launch *l, const struct extents *exten
     if (l->rows_param) memcpy((char *)(uintptr_t)l->params + l->rows_param - 1, &rows, sizeof rows);
 }
 
+/* While a graph is captured: what `to` gets from now on waits for what `from` has. */
+static enum rose_status order(struct cuda_device *d, cu_event event, cu_stream from, cu_stream to, struct rose_error *err)
+{
+    ROSE_TRY(cuda_check(d, d->api.event_record(event, from), err, "cuEventRecord between branches"));
+    return cuda_check(d, d->api.stream_after(to, event, 0), err, "cuStreamWaitEvent between branches");
+}
+
+static enum rose_status open_side(struct cuda_device *d, struct rose_error *err)
+{
+    if (!d->side) ROSE_TRY(cuda_check(d, d->api.stream_create(&d->side, CU_STREAM_NON_BLOCKING), err, "cuStreamCreate"));
+    if (!d->fork) ROSE_TRY(cuda_check(d, d->api.event_create(&d->fork, CU_EVENT_DISABLE_TIMING), err, "cuEventCreate"));
+    if (!d->join) ROSE_TRY(cuda_check(d, d->api.event_create(&d->join, CU_EVENT_DISABLE_TIMING), err, "cuEventCreate"));
+    return ROSE_OK;
+}
+
+/* A graph gets the second branch that a program asks for (program_side); a stream runs entry after entry. The first launch of the branch and the
+ * one that joins are no dependent ones: they wait for whole kernels. */
 static enum rose_status launch_all(struct cuda_device *d, const struct program *program,
                                    const struct extents *extents, bool capturing, struct rose_error *err)
 {
     uint32_t grid[3];
+    bool forked = false;
     for (int i = 0; i < program->count; i++) {
-        cuda_grid(&program->entries[i].launch, extents, grid);
-        set_rows(&program->entries[i].launch, extents);
-        ROSE_TRY(launch_now(d, &program->entries[i].launch, grid, capturing, err));
+        const struct program_launch *l = &program->entries[i].launch;
+        bool side = capturing && l->side, turn = (side && !forked) || (forked && l->join);
+        cuda_grid(l, extents, grid);
+        set_rows(l, extents);
+        if (side && !forked) {
+            ROSE_TRY(open_side(d, err));
+            ROSE_TRY(order(d, d->fork, d->stream, d->side, err));
+        } else if (turn) {
+            ROSE_TRY(order(d, d->join, d->side, d->stream, err));
+        }
+        if (turn) forked = side;
+        ROSE_TRY(launch_on(d, side ? d->side : d->stream, l->dependent && !turn, l, grid, capturing, err));
     }
-    return ROSE_OK;
+    return forked ? order(d, d->join, d->side, d->stream, err) : ROSE_OK;
 }
 
 /* With a profile: one by one, an event behind each, and waited for. */

@@ -124,12 +124,33 @@ void program_add(struct program *p, const struct program_launch *launch)
     }
     memcpy(params, launch->params, launch->params_bytes);
     e->launch.params = params;
+    e->launch.side = p->side;
+    e->launch.join = !p->side && p->join;
+    if (!p->side) p->join = false;
     for (int i = 0; i < launch->uses_count; i++) {
         struct program_buffer_info *b = &p->buffers[launch->uses[i].buffer];
         if (b->first < 0) b->first = p->count;
         b->last = p->count;
     }
     p->count++;
+}
+
+void program_side(struct program *p, bool side) { p->side = side; }
+void program_join(struct program *p) { p->join = true; }
+
+/* What two branches use lives as long as both do. */
+static void widen_lives(struct program *p)
+{
+    for (int from = 0, to; from < p->count; from = to) {
+        to = from + 1;
+        if (!p->entries[from].launch.side) continue;
+        while (to < p->count && !p->entries[to].launch.join) to++;
+        for (int i = 1; i < p->buffers_count; i++) {
+            struct program_buffer_info *b = &p->buffers[i];
+            if (b->first >= from && b->first < to) b->first = from;
+            if (b->last >= from && b->last < to) b->last = to - 1;
+        }
+    }
 }
 
 static bool lives_overlap(const struct program_buffer_info *a, const struct program_buffer_info *b, int end)
@@ -143,6 +164,7 @@ static bool lives_overlap(const struct program_buffer_info *a, const struct prog
 static size_t place(struct program *p)
 {
     size_t total = 0;
+    widen_lives(p);
     for (int i = 1; i < p->buffers_count; i++) {
         struct program_buffer_info *b = &p->buffers[i];
         if (b->external || b->first < 0) continue;

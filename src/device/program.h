@@ -63,6 +63,7 @@ struct program_launch {
     /* Called once when the addresses are in params: what follows from them (TMA descriptors). NULL: nothing. */
     enum rose_status (*ready)(struct device *device, void *params, struct rose_error *err);
     bool cooperative, dependent; /* dependent: may start before its predecessor ends (programmatic dependent launch) */
+    bool side, join; /* program_side, program_join */
     const void *plan; /* struct planned of ops/plan.h where device.keeps_plans; NULL: none */
 };
 
@@ -90,6 +91,7 @@ struct program {
     size_t memory_bytes;
     bool shared_memory; /* memory belongs to somebody else */
     bool failed;  /* out of memory while recording; finish reports it */
+    bool side, join; /* of the next entries */
     struct extents expect; /* what the plans of its launches are made for (any extents run); 0: 1 */
     bool draft;   /* recorded only to learn which kernels it needs: nothing is compiled, and it is never finished */
     bool eager;   /* CUDA: runs launch by launch; graphs come from device_prepare alone */
@@ -111,6 +113,10 @@ void program_keep(struct program *program, program_buffer_id buffer);
 
 /* Append a launch; params are copied. */
 void program_add(struct program *program, const struct program_launch *launch);
+/* Entries added while `side` is set may run beside those that follow them (a second branch of a CUDA graph), until program_join: the next entry
+ * waits for both. Neither may read what the other writes meanwhile. Everywhere else they run in order. */
+void program_side(struct program *program, bool side);
+void program_join(struct program *program);
 /* Declare a pointer: program_use(&launch, buffer, PROGRAM_READ, offsetof(struct x_params, x)). */
 void program_use(struct program_launch *launch, program_buffer_id buffer, enum program_mode mode, size_t param_offset);
 

@@ -177,19 +177,26 @@ static enum rose_status dense_mlp(struct recorder *r, int i)
 }
 
 /* Qwen2-MoE weighs its shared expert with sigmoid(gate . x): the gate is a product with one output. */
-static enum rose_status shared_expert(struct recorder *r, int i, struct op_value x, struct op_value out)
+static enum rose_status shared_inner(struct recorder *r, int i, struct op_value x, struct op_value *inner)
 {
     const struct model_config *c = r->config;
     const struct model_layer *l = &r->model->layers[i];
-    struct op_value inner, gate = {0};
+    struct op_value gate = {0};
     if (c->shared_gate) {
         gate = value_f32(r, "shared_gate", 1);
         struct op_matmul m = {.name = "shared_gate", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_SHARED_ROUTER], NULL, gate}},
                               .deterministic = r->forward->deterministic};
         ROSE_TRY(op_matmul(r->program, &m, r->err));
     }
-    ROSE_TRY(gated(r, "shared_gate_up", i, &l->weight[SLOT_SHARED_GATE], &l->weight[SLOT_SHARED_UP], NULL, NULL, x, NULL, &inner));
-    if (c->shared_gate) ROSE_TRY(op_row_gate(r->program, &(struct op_row_gate){.layer = i, .gate = gate, .y = inner}, r->err));
+    ROSE_TRY(gated(r, "shared_gate_up", i, &l->weight[SLOT_SHARED_GATE], &l->weight[SLOT_SHARED_UP], NULL, NULL, x, NULL, inner));
+    if (c->shared_gate) ROSE_TRY(op_row_gate(r->program, &(struct op_row_gate){.layer = i, .gate = gate, .y = *inner}, r->err));
+    return ROSE_OK;
+}
+
+static enum rose_status shared_down(struct recorder *r, int i, struct op_value inner, struct op_value out)
+{
+    const struct model_config *c = r->config;
+    const struct model_layer *l = &r->model->layers[i];
     struct op_matmul m = {.name = "shared_down", .layer = i, .x = inner, .parts_count = 1, .parts = {{&l->weight[SLOT_SHARED_DOWN], NULL, out}},
                           .accumulate = true, .alpha = straight(r) ? c->residual_scale : 1, .deterministic = r->forward->deterministic};
     return op_matmul(r->program, &m, r->err);
@@ -205,6 +212,15 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
     program_buffer_id ids = program_buffer(r->program, "expert_ids", choices * 4), weights = program_buffer(r->program, "expert_weights", choices * 4);
     struct op_norm norm;
     if (before(r, i, SLOT_FFN_NORM, &x, &norm)) ROSE_TRY(op_norm(r->program, &norm, r->err)); /* the experts want the rows too */
+    /* In a decoding step on a GPU the shared expert runs beside the routed ones, up to where its result joins theirs. */
+    enum { SIDE_ROWS = 256 };
+    bool aside = c->shared_intermediate && r->program->device->info.kind == DEVICE_CUDA && r->forward->step.max_rows <= SIDE_ROWS;
+    struct op_value inner;
+    if (aside) {
+        program_side(r->program, true);
+        ROSE_TRY(shared_inner(r, i, x, &inner));
+        program_side(r->program, false);
+    }
     struct op_matmul m = {.name = "router", .layer = i, .x = x, .parts_count = 1, .parts = {{&l->weight[SLOT_ROUTER], NULL, logits}},
                           .deterministic = r->forward->deterministic};
     ROSE_TRY(op_matmul(r->program, &m, r->err));
@@ -214,7 +230,9 @@ static enum rose_status moe_mlp(struct recorder *r, int i)
                              .activation = c->activation, .ids = ids, .weights = weights, .x = x, .y = out, .accumulate = residual,
                              .alpha = residual ? c->residual_scale : 1, .deterministic = r->forward->deterministic};
     ROSE_TRY(op_moe_mlp(r->program, &mlp, r->err));
-    if (c->shared_intermediate) ROSE_TRY(shared_expert(r, i, x, out));
+    if (c->shared_intermediate && !aside) ROSE_TRY(shared_inner(r, i, x, &inner));
+    if (aside) program_join(r->program);
+    if (c->shared_intermediate) ROSE_TRY(shared_down(r, i, inner, out));
     return after(r, i, SLOT_POST_FFN_NORM, out);
 }
 

@@ -351,11 +351,58 @@ TEST(peers_and_maps)
     device_close(d);
 }
 
+/* Entries aside become a second branch of the graph: it forks before the first of them and joins before the one that waits. Launch by launch they
+ * run in order. Their buffers share memory with nobody's that may run meanwhile. */
+TEST(branches)
+{
+    struct rose_error err = {0};
+    struct program *p = NULL;
+    reset();
+    struct device *d = open_fake(false);
+    struct cuda_function *f = function(d, "add");
+    CHECK_OK(program_open(d, &p, &err), err);
+    program_buffer_id b[5];
+    static const char *const names[] = {"before", "aside", "aside too", "beside", "joins"};
+    for (int i = 0; i < 5; i++) b[i] = program_buffer(p, names[i], 1000);
+    for (int i = 0; i < 5; i++) {
+        void *pointers[2] = {NULL, NULL};
+        struct program_launch l = {.name = names[i], .params = pointers, .params_bytes = sizeof pointers, .kernel = f, .grid = {{EXTENT_ONE, 1, 1}, {EXTENT_ONE, 1, 1}, {EXTENT_ONE, 1, 1}},
+                                   .block = {64, 1, 1}, .dependent = true};
+        program_side(p, i == 1 || i == 2);
+        if (i == 4) program_join(p);
+        program_use(&l, b[i], PROGRAM_WRITE, 0);
+        program_use(&l, b[i == 0 ? 0 : i == 4 ? 3 : 0], PROGRAM_UPDATE, 8);
+        program_add(p, &l);
+    }
+    p->eager = true;
+    CHECK_OK(program_finish(p, NULL, 0, &err), err);
+    CHECK(program_address(p, b[1]) != program_address(p, b[2]) && program_address(p, b[1]) != program_address(p, b[3]) && program_address(p, b[2]) != program_address(p, b[3]));
+    const struct extents one = {.n = {[EXTENT_ONE] = 1}};
+    log_clear();
+    CHECK_OK(device_submit(d, p, &one, &err), err);
+    CHECK(!strstr(log_of(), "after"));
+    log_clear();
+    CHECK_OK(device_prepare(d, p, &one, &err), err);
+    /* What a kernel waits for whole is no dependent launch (pdl). */
+    static const char *const order[] = {"node:", ":pdl ", "record after ", "node:", " node:", ":pdl ", "node:", ":pdl ", "record after ", "node:", " instantiate:5"};
+    const char *at = log_of();
+    for (size_t i = 0; i < ROSE_COUNT(order) && at; i++)
+        if ((at = strstr(at, order[i]))) at += strlen(order[i]);
+    int pdl = 0, nodes = 0;
+    for (const char *c = log_of(); (c = strstr(c, ":pdl ")); c++) pdl++;
+    for (const char *c = log_of(); (c = strstr(c, "node:")); c++) nodes++;
+    CHECK(at != NULL);
+    CHECK_INT(nodes, 5);
+    CHECK_INT(pdl, 3);
+    program_close(p);
+    device_close(d);
+}
+
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
         CASE(no_driver),           CASE(properties),    CASE(memory_and_events), CASE(launches),
-        CASE(programs_and_graphs), CASE(sticky_errors), CASE(peers_and_maps)};
+        CASE(programs_and_graphs), CASE(sticky_errors), CASE(peers_and_maps), CASE(branches)};
     load_fake();
     int failed = test_run_all(cases, sizeof cases / sizeof *cases, argc, argv);
     reset();

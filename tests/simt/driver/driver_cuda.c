@@ -418,6 +418,7 @@ API cuStreamSynchronize(cu_stream stream)
 static cu_result stream_after(cu_stream stream, cu_event event)
 {
     ENTER;
+    if (event->capture) return driver_capture_after(stream, event);
     if (!event->stream || event->done >= event->recorded) return CU_SUCCESS;
     event->refs++;
     return driver_add(stream,
@@ -452,8 +453,10 @@ API cuEventDestroy_v2(cu_event event)
 static cu_result event_record(cu_event event, cu_stream stream)
 {
     ENTER;
+    event->capture = stream->capture, event->captured_by = stream;
+    if (stream->capture) return CU_SUCCESS; /* it marks a place in the graph, and nothing is recorded when that runs */
     event->refs++;
-    if (!stream->capture) event->stream = stream;
+    event->stream = stream;
     return driver_add(
         stream, &(struct driver_op){.kind = DRIVER_RECORD, .event = event, .ticket = ++event->recorded});
 }
@@ -642,10 +645,10 @@ API cuStreamBeginCapture_v2(cu_stream stream, int mode)
 API cuStreamEndCapture(cu_stream stream, cu_graph *graph);
 API cuStreamEndCapture(cu_stream stream, cu_graph *graph)
 {
-    if (!stream->capture) return CU_ERROR_CAPTURE;
+    if (!stream->capture || stream->side) return CU_ERROR_CAPTURE;
     *graph = stream->capture;
     stream->capture = NULL;
-    return CU_SUCCESS;
+    return (*graph)->side ? CU_ERROR_UNJOINED : CU_SUCCESS;
 }
 static cu_result instantiate(cu_graph_exec *exec, cu_graph graph)
 {

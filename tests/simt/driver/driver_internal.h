@@ -21,7 +21,8 @@ enum {
     CU_ERROR_GRAPH_UPDATE = 910,
     CU_ERROR_COOPERATIVE = 720,
     CU_ERROR_NOT_SUPPORTED = 801,
-    CU_ERROR_CAPTURE = 900
+    CU_ERROR_CAPTURE = 900,
+    CU_ERROR_UNJOINED = 904
 };
 
 struct driver_device {
@@ -94,8 +95,11 @@ struct cu_stream_st {
     int device;
     struct driver_op *first, **last;
     struct cu_graph_st *capture;
+    bool side; /* joined another's capture by waiting for its event */
 };
 struct cu_event_st {
+    struct cu_graph_st *capture;  /* recorded while that was captured, by captured_by */
+    struct cu_stream_st *captured_by;
     struct cu_stream_st *stream; /* of the last record; NULL: none, or destroyed */
     uint64_t recorded, done;
     double time;
@@ -103,6 +107,7 @@ struct cu_event_st {
 };
 struct cu_graph_st {
     struct driver_op *first, **last;
+    struct driver_op *side, **side_last, **fork; /* a second branch that has not joined yet, and where it left the first */
     int count, refs;
 };
 struct cu_graph_exec_st {
@@ -122,6 +127,8 @@ cu_result driver_add(struct cu_stream_st *s,
 cu_result driver_run_stream(struct cu_stream_st *s);
 cu_result driver_run_event(struct cu_event_st *e);
 cu_result driver_run_all(int device);
+/* Waiting for an event while capturing: a stream becomes the second branch, or the branch joins. */
+cu_result driver_capture_after(struct cu_stream_st *s, struct cu_event_st *e);
 void driver_event_drop(struct cu_event_st *e);
 void driver_graph_drop(struct cu_graph_st *g);
 struct cu_graph_st *driver_graph_new(void);

@@ -196,11 +196,12 @@ cu_result driver_add(struct cu_stream_st *s, const struct driver_op *op)
         if (op->kind == DRIVER_AFTER || op->kind == DRIVER_GRAPH) {
             op_free(n);
             snprintf(driver_message, sizeof driver_message,
-                     "the stand-in captures one stream: no waits for events, no graphs in graphs");
+                     "the stand-in captures no waits for what is not captured, and no graphs in graphs");
             return CU_ERROR_NOT_SUPPORTED;
         }
-        *s->capture->last = n;
-        s->capture->last = &n->next;
+        struct driver_op ***last = s->side ? &s->capture->side_last : &s->capture->last;
+        **last = n;
+        *last = &n->next;
         s->capture->count++;
         return CU_SUCCESS;
     }
@@ -208,6 +209,40 @@ cu_result driver_add(struct cu_stream_st *s, const struct driver_op *op)
     s->last = &n->next;
     /* Now and then the device is faster than the host. */
     if (next_random() % 8 == 0) return driver_run_stream(s);
+    return CU_SUCCESS;
+}
+
+/* The branches run one after the other, in an order that changes: what one of them destroys for the other is seen. */
+static void join_branch(struct cu_graph_st *g)
+{
+    if (!g->side) return;
+    if (next_random() % 2 == 0) { /* first */
+        *g->side_last = *g->fork;
+        *g->fork = g->side;
+        if (g->last == g->fork) g->last = g->side_last;
+    } else {
+        *g->last = g->side;
+        g->last = g->side_last;
+    }
+    g->side = NULL;
+}
+
+cu_result driver_capture_after(struct cu_stream_st *s, struct cu_event_st *e)
+{
+    struct cu_graph_st *g = e->capture;
+    if (s->capture == g) {
+        if (s->side || !e->captured_by->side) return CU_SUCCESS;
+        join_branch(g);
+        e->captured_by->capture = NULL, e->captured_by->side = false;
+        return CU_SUCCESS;
+    }
+    if (s->capture || g->side) {
+        snprintf(driver_message, sizeof driver_message, "the stand-in captures two branches, not more");
+        return CU_ERROR_NOT_SUPPORTED;
+    }
+    s->capture = g, s->side = true;
+    g->fork = g->last;
+    g->side_last = &g->side;
     return CU_SUCCESS;
 }
 
@@ -228,6 +263,7 @@ struct cu_graph_st *driver_graph_new(void)
 void driver_graph_drop(struct cu_graph_st *g)
 {
     if (--g->refs) return;
+    if (g->side) join_branch(g); /* of a capture that failed */
     while (g->first) {
         struct driver_op *op = g->first;
         g->first = op->next;
@@ -252,6 +288,6 @@ cu_result driver_stream_new(int device, struct cu_stream_st **out)
 void driver_stream_gone(struct cu_stream_st *s)
 {
     driver_run_stream(s);
-    if (s->capture) driver_graph_drop(s->capture);
-    s->capture = NULL;
+    if (s->capture && !s->side) driver_graph_drop(s->capture);
+    s->capture = NULL, s->side = false;
 }
