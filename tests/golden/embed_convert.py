@@ -123,7 +123,7 @@ def reranker(size):
 KINDS = {"wordpiece": wordpiece, "roberta": roberta, "modern": modern, "qwen": qwen, "reranker": reranker, "mpnet": mpnet, "unigram": unigram, "gemma": gemma}
 
 
-def convert(source, folder, out, pre, dense):
+def convert(source, folder, out, pre, dense, fuse_qkv):
     sys.path.insert(1, os.path.join(source, "gguf-py"))
     for name in [n for n in sys.modules if n == "gguf" or n.startswith("gguf.")]:
         del sys.modules[name]
@@ -137,13 +137,19 @@ def convert(source, folder, out, pre, dense):
     hparams = conversion.ModelBase.load_hparams(Path(folder), False)
     kind = conversion.get_model_class(conversion.get_model_architecture(hparams, conversion.ModelType.TEXT))
     with torch.inference_mode():
-        kind(Path(folder), gguf.LlamaFileType.ALL_F32, Path(out), eager=True, model_name="tiny", sentence_transformers_dense_modules=dense).write()
+        kind(Path(folder), gguf.LlamaFileType.ALL_F32, Path(out), eager=True, model_name="tiny", sentence_transformers_dense_modules=dense, fuse_qkv=fuse_qkv).write()
     return gguf
 
 
 def find_recipe(name, data, sources):
     """Which of the checkpoint's tensors this one is, by its values."""
     flat = data.reshape(-1)
+    values = dict(sources)
+    if "attn_qkv" in name:
+        for source in values:
+            parts = [source.replace("self.query", "self." + p) for p in ("query", "key", "value")]
+            if "self.query" in source and np.array_equal(np.concatenate([values[p].reshape(-1) for p in parts]), flat):
+                return {"parts": parts}
     for source, value in sources:
         v = value.reshape(-1)
         if v.size == flat.size and np.array_equal(v, flat):
@@ -255,7 +261,7 @@ def asked(name, spec, seed, tensors, values, reference, store, source):
         if spec.get("gguf") in (None, "own"):
             return texts, kept, None, None
         out = os.path.join(base, name + ".gguf")
-        gguf = convert(source, folder, out, pre, bool(spec.get("dense")))
+        gguf = convert(source, folder, out, pre, bool(spec.get("dense")), spec["texts"].get("fuse_qkv", False))
         with open(out, "rb") as f:
             whole = f.read()
         reader = gguf.GGUFReader(out)

@@ -96,7 +96,7 @@ MODELS["embed_jina"] = dict(
     flips=[{"num_attention_heads": 4}, {"feed_forward_type": "reglu"}, {"layer_norm_eps": 0.1}], same=[{"hidden_act": "relu"}, {"max_position_embeddings": 200}, {"emb_pooler": "__absent__"}])
 MODELS["embed_jina_code"] = dict(
     cls="AutoModel", jina="code", config=bert("bert", **JINA), files=modules("mean", normalize=True), normalize=True, typed=True, lengths=[1, 6, 37, 140],
-    gguf=True, texts=dict(tokenizer="roberta"),
+    gguf=True, texts=dict(tokenizer="roberta", fuse_qkv=True),
     flips=[{"num_attention_heads": 8}, {"feed_forward_type": "reglu"}])
 
 # Decoders.
