@@ -70,7 +70,7 @@ void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
 
 void plan_once(struct plan *p, const struct device_info *d, int vec, int choice)
 {
-    bool there = vec == 16 && plan_arch(d) >= 900, large = d->l2_bytes > 0 && p->bytes > (double)d->l2_bytes;
+    bool there = vec == 16 && plan_arch(d) >= 900, large = d->l2_bytes > 0 && p->bytes > 0.75 * (double)d->l2_bytes;
     int bits = choice < 0 ? 0 : choice > 0 ? choice : large ? 3 : 0;
     if (there && bits) plan_int(p, "STREAM", bits);
 }

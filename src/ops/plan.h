@@ -53,7 +53,7 @@ int plan_arch(const struct device_info *device);
  * memory bytes move at 0.885 of its rate behind a ramp of 0.5 us; what stays in L2 at 1.25 of it. */
 void plan_stream(struct plan *plan, const struct device_info *device, double extra_us);
 /* STREAM (kernels/cuda/common/vec.cuh) of a kernel with vectors of `vec` bytes that reads and writes plan->bytes once: both leave L2
- * first where they are more than it holds. On an H200 32768 rows of 4096 columns: RMSNorm +1.5 % over a clone instead of +5.9, with a
+ * first where they are more than three quarters of it. On an H200 32768 rows of 4096 columns: RMSNorm +1.5 % over a clone instead of +5.9, with a
  * residual +2.4 instead of +6.6. choice: measured, 1 to 3: those bits, -1: none; 0: the plan's own. */
 void plan_once(struct plan *plan, const struct device_info *device, int vec, int choice);
 /* What `cells` elements take beside their bytes, for plan_stream's extra_us, in kernels that issue more than the memory hides: `ps`

@@ -42,22 +42,26 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     ROSE_TRY(check(s, d, &vec, err));
     int pairs = s->head_dim * 2 / vec / 2, threads = 1;
     while (threads < 32 && pairs % (threads * 2) == 0) threads *= 2;
-    /* Pairs that no power of two divides: a pair a thread with some of them idle. Several pairs a thread take too many registers
-     * (heads of 96, three pairs a thread: +25 % over a clone). */
-    if (pairs / threads > 2 && pairs < 32)
-        while (threads < pairs) threads *= 2;
+    /* Pairs that no power of two divides: a pair a thread, as many groups as a warp has room for (heads of 96: +10 % over a clone, with
+     * eight threads of which two are idle +20, with three pairs a thread +25). */
+    if (pairs / threads > 2 && pairs < 32) threads = pairs;
     if (s->threads) threads = s->threads;
     /* Heads a thread: one, unless there are rotations for more threads than the SMs hold twice over. */
     int64_t all = s->rows * (s->heads + s->kv_heads * (s->write ? 2 : 1)) * threads;
     bool many = all >= (int64_t)d->units * d->max_threads_per_unit * 2, turn = s->rope != OP_ROPE_NONE;
     /* With a rotation four where there are as many: the angles cost more than a head (4096 rows of 32 + 4 heads with pages: 22.7 us in
      * blocks of 64, 26.1 with two heads in blocks of 256; 32768 rows 163 and 189). */
-    int repeat = s->repeat ? s->repeat : !many || !turn ? 1 : s->heads >= 4 && (s->kv_heads >= 4 || !s->kv_heads) ? 4 : 2;
+    bool four = s->heads >= 4 && (s->kv_heads >= 4 || !s->kv_heads);
+    /* More than L2 holds, rows and results leave it first: 32768 rows 150 us (+3 % over a clone, was +9), with pages 169 of two heads in
+     * blocks of 128 (+5 %, was +12). */
+    bool once = plan_arch(d) >= 900 && d->l2_bytes > 0 && s->rows * (s->heads + s->kv_heads * (s->write ? 2.0 : 1.0)) * s->head_dim * 4 > 0.75 * (double)d->l2_bytes;
+    int repeat = s->repeat ? s->repeat : !many || !turn ? 1 : four && !(once && s->write) ? 4 : 2;
     int chunks = (s->heads + repeat - 1) / repeat + (s->kv_heads + repeat - 1) / repeat * (s->write ? 2 : 1);
     int64_t warps = (s->rows * chunks + 32 / threads - 1) / (32 / threads);
     int block = 32;
     while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
     if (many && turn && repeat == 4) block = 64;
+    if (many && turn && repeat == 2 && once && s->write) block = 128;
     if (s->block) block = s->block;
     int32_t rotary = s->rope != OP_ROPE_NONE ? s->rotary_dim : 0;
     plan_int(out, "HEADS", s->heads);
@@ -86,7 +90,7 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     double rows = (double)s->rows, heads = s->heads + s->kv_heads * (s->write ? 2.0 : 1.0);
     out->bytes = rows * (heads * s->head_dim * 4 + (rotary ? 4 : 0) + (s->write ? 8 : 0)) +
                  2.0 * s->norm * s->head_dim + 2.0 * rotary;
-    plan_once(out, d, vec, s->stream ? s->stream : -1);
+    plan_once(out, d, vec, s->stream ? s->stream : turn ? 0 : -1);
     out->ops = rows * (s->heads + s->kv_heads) * (3.0 * rotary + (s->norm ? 4.0 * s->head_dim : 0));
     /* Positions are read before the angles are known: a second round of loads. */
     out->values = true;

@@ -3,7 +3,7 @@
  * values into their pages: one read and one write of a packed qkv row.
  *
  * A head is VECTORS vectors. They are held in pairs so that a rotation stays inside a thread: the half layout turns element i
- * with i + ROTARY / 2, so vector j < ROT goes with vector j + ROT; vectors behind ROTARY follow two by two.
+ * with i + ROTARY / 2, so vector j < ROT goes with vector j + ROT; vectors behind ROTARY are paired half by half too, so that neighbouring threads load neighbouring vectors.
  *
  *     HD = 128, ROTARY = 128, 16-byte vectors: TPR = 8 threads a head, thread t holds vectors t and t + 8
  *
@@ -43,11 +43,11 @@ enum { QUERY, KEY, VALUE };
 /* The two vectors of pair s. */
 DEVICE uint32_t qk_low(uint32_t s)
 {
-    return s < ROT ? s : 2 * s;
+    return s < ROT ? s : s + ROT;
 }
 DEVICE uint32_t qk_high(uint32_t s)
 {
-    return s < ROT ? s + ROT : 2 * s + 1;
+    return s < ROT ? s + ROT : s + PAIRS;
 }
 
 /* cos and sin of a pair's angles: of its VEC_BF16 pairs of elements (half), or of the VEC_BF16 / 2 in either vector (pairs). */

@@ -25,14 +25,26 @@
 /* ---- the part of a row that a block reads
  * ------------------------------------------------------------------------------ */
 
+/* The weights of a tile's logits relative to its largest. Where one is NaN, which weighs nothing, again without it. */
+DEVICE float tile_sum(const float *v, float most, float scale)
+{
+    float sum = 0.0f;
+    UNROLL for (uint32_t i = 0; i < 16; i++) sum += weight_of(v[i], most, scale);
+    if (warp_any(FULL_WARP, sum != sum)) {
+        sum = 0.0f;
+        UNROLL for (uint32_t i = 0; i < 16; i++) sum += v[i] == v[i] ? weight_of(v[i], most, scale) : 0.0f;
+    }
+    return warp_sum_f32(sum, WARP);
+}
+
 /* One tile by one warp. */
 DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, bool one, bool warm,
                   float scale)
 {
     float v[16], most = -INF_F32;
     UNROLL for (uint32_t l = 0; l < 16 / each; l++)
-        load(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
-    UNROLL for (uint32_t i = 0; i < 16; i++) most = v[i] > most ? v[i] : most;
+        load_raw(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
+    UNROLL for (uint32_t i = 0; i < 16; i++) most = max_f32(v[i], most); /* the number where the other is NaN */
     float o = shuffle_xor_f32(FULL_WARP, most, 1, WARP);
     most = o > most ? o : most;
     o = shuffle_xor_f32(FULL_WARP, most, 2, WARP);
@@ -45,18 +57,8 @@ DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, b
     }
     float sum_one = 0.0f, sum_warm = 0.0f;
     bool finite = most > -INF_F32 && most < INF_F32;
-    if (one && finite) {
-        UNROLL for (uint32_t i = 0; i < 16; i++) sum_one += weight_of(v[i], most, LOG2_E);
-        sum_one = warp_sum_f32(sum_one, WARP);
-    }
-    if (warm && finite) {
-        if (one && scale == LOG2_E) {
-            sum_warm = sum_one;
-        } else {
-            UNROLL for (uint32_t i = 0; i < 16; i++) sum_warm += weight_of(v[i], most, scale);
-            sum_warm = warp_sum_f32(sum_warm, WARP);
-        }
-    }
+    if (one && finite) sum_one = tile_sum(v, most, LOG2_E);
+    if (warm && finite) sum_warm = one && scale == LOG2_E ? sum_one : tile_sum(v, most, scale);
     if (lane_id() == 0) {
         stats[SUBS + tile] = most;
         stats[SUBS + TILES + tile] = sum_one;
@@ -161,7 +163,8 @@ DEVICE_CALL int32_t draw(const struct sample_row *r, struct source s)
     if (!some && !share && !(r->min_p > 0.0f)) return (int32_t)draw_all(r, s, top, scale);
     uint64_t all = !some && share ? row_mass(s, top, scale, 2) : 0,
              need = all ? share_of(r->top_p, all) : 0;
-    for (uint32_t k = some ? (uint32_t)r->top_k : 256; k <= CANDIDATES / 2; k *= 4) {
+    /* A share is most often made up by few tokens: 64 are tried first. */
+    for (uint32_t k = some ? (uint32_t)r->top_k : 64; k <= CANDIDATES / 2; k *= 4) {
         uint32_t least;
         if (some || share) {
             least = bound_of(s.stats, k, top_key);

@@ -11,6 +11,7 @@
  * make up k maxima. *found: how many reach it; 0: fewer than k are numbers. */
 #define DISTANCES 256
 #define BATCH 8 /* loads of a thread before the first is looked at */
+#define SUBS_BATCH (KEYS <= 12 ? KEYS : BATCH)
 DEVICE uint32_t bound_bins(const uint32_t *key, uint32_t k, float top, uint32_t *found)
 {
     uint32_t *bins = (uint32_t *)POOL, least = 0xffffffffu;
@@ -75,9 +76,8 @@ DEVICE_CALL uint32_t bound_of(const float *stats, uint32_t k, uint32_t top)
     return low;
 }
 
-/* One load of sub-blocks a lane: WARP * each / 64 of them a warp. */
-DEVICE void gather_part(struct source s, uint32_t n, uint32_t least,
-                        uint32_t each)
+/* One load of sub-blocks a lane: WARP * each / 64 of them a warp. bound: the least logit that is wanted. */
+DEVICE void gather_part(struct source s, uint32_t n, float bound, uint32_t each)
 {
     uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
     for (uint32_t i = warp_id() * per * 4; i < n; i += WARPS * per * 4) {
@@ -93,18 +93,26 @@ DEVICE void gather_part(struct source s, uint32_t n, uint32_t least,
         }
         uint32_t hits = 0;
         UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
-            (uint32_t)(key_of(v[u][e]) >= least) << (u * each + e);
+            (uint32_t)(v[u][e] >= bound) << (u * each + e);
         /* One place in the pool for the whole warp's, shared out by a scan. */
         uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), to = 0;
         const uint32_t all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
         if (all == 0) continue;
         if (lane_id() == 0) to = atom_add_u32(relaxed, cta, &WORD[W_COUNT], all);
         to = shuffle_u32(FULL_WARP, to, 0, WARP) + upto - mine;
-        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
+        /* Few of a lane's logits are hits: one a round, by its bit. */
+        UNROLL_N(1) for (; warp_any(FULL_WARP, hits != 0); hits &= hits - 1)
         {
-            const bool hit = (hits >> (u * each + e) & 1) != 0;
-            if (hit && to < CANDIDATES) POOL[to] = (uint64_t)key_of(v[u][e]) << 32 | (0xffffffffu - (token[u] + e));
-            to += hit;
+            const uint32_t bit = hits & (0u - hits);
+            float x = v[0][0];
+            uint32_t at = token[0];
+            UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
+            {
+                x = bit == 1u << (u * each + e) ? v[u][e] : x;
+                at = bit == 1u << (u * each + e) ? token[u] + e : at;
+            }
+            if (bit != 0 && to < CANDIDATES) POOL[to] = (uint64_t)key_of(x) << 32 | (0xffffffffu - at);
+            to += bit != 0;
         }
     }
 }
@@ -115,19 +123,20 @@ DEVICE_CALL uint32_t gather(struct source s, uint32_t least)
     block_sync();
     if (thread_x() < 2) WORD[thread_x() ? W_LIST : W_COUNT] = 0;
     block_sync();
-    UNROLL_N(1) for (uint32_t from = thread_x(); from - lane_id() < SUBS; from += THREADS * BATCH)
+    const float bound = value_of(least);
+    UNROLL_N(1) for (uint32_t from = thread_x(); from - lane_id() < SUBS; from += THREADS * SUBS_BATCH)
     {
-        float v[BATCH];
+        float v[SUBS_BATCH];
         uint32_t all = 0, take = 0;
-        UNROLL for (uint32_t i = 0; i < BATCH; i++) v[i] = from + i * THREADS < SUBS ? s.stats[from + i * THREADS] : -INF_F32;
-        UNROLL for (uint32_t i = 0; i < BATCH; i++) take |= (uint32_t)(from + i * THREADS < SUBS && key_of(v[i]) >= least) << i;
+        UNROLL for (uint32_t i = 0; i < SUBS_BATCH; i++) v[i] = from + i * THREADS < SUBS ? s.stats[from + i * THREADS] : -INF_F32;
+        UNROLL for (uint32_t i = 0; i < SUBS_BATCH; i++) take |= (uint32_t)(v[i] >= bound) << i;
         const uint32_t mine = popcount_u32(take), upto = warp_scan_u32(mine);
         uint32_t n = 0;
         all = shuffle_u32(FULL_WARP, upto, WARP - 1, WARP);
         if (all == 0) continue;
         if (lane_id() == 0) n = atom_add_u32(relaxed, cta, &WORD[W_LIST], all);
         n = shuffle_u32(FULL_WARP, n, 0, WARP) + upto - mine;
-        UNROLL for (uint32_t i = 0; i < BATCH; i++)
+        UNROLL for (uint32_t i = 0; i < SUBS_BATCH; i++)
         {
             if (take >> i & 1) LIST[n] = (uint16_t)(from + i * THREADS);
             n += take >> i & 1;
@@ -135,23 +144,28 @@ DEVICE_CALL uint32_t gather(struct source s, uint32_t least)
     }
     block_sync();
     if (NARROW(s))
-        gather_part(s, WORD[W_LIST], least, 8);
+        gather_part(s, WORD[W_LIST], bound, 8);
     else
-        gather_part(s, WORD[W_LIST], least, 4);
+        gather_part(s, WORD[W_LIST], bound, 4);
     block_sync();
     return WORD[W_COUNT];
 }
-/* Falling. Few: a candidate's place is the number of those above it. Many: a bitonic network over the next power of two; pairs at
+/* Falling. Few: a candidate's place is the number of those above it, which neighbouring lanes count together where there are threads for
+ * that. Many: a bitonic network over the next power of two; pairs at
  * most 32 apart lie in 64 candidates that one warp has in every such step, so that only it need wait. */
 DEVICE_CALL void sort(uint32_t n)
 {
     const uint32_t few = THREADS < 256 ? THREADS : 256;
     if (n <= few) {
-        const uint64_t mine = thread_x() < n ? POOL[thread_x()] : 0;
+        const uint32_t share = n * 8 <= few ? 8 : n * 4 <= few ? 4 : n * 2 <= few ? 2 : 1, at = thread_x() / share, part = thread_x() % share;
+        const uint64_t mine = at < n ? POOL[at] : 0;
         uint32_t place = 0;
-        if (thread_x() < (n + WARP - 1) / WARP * WARP) UNROLL_N(4) for (uint32_t i = 0; i < n; i++) place += POOL[i] > mine;
+        if (thread_x() < ceil_div_u32(n * share, WARP) * WARP) {
+            UNROLL_N(4) for (uint32_t i = part; i < n; i += share) place += POOL[i] > mine;
+            UNROLL_N(1) for (uint32_t m = share / 2; m; m /= 2) place += shuffle_xor_u32(FULL_WARP, place, m, WARP);
+        }
         block_sync();
-        if (thread_x() < n) POOL[place] = mine;
+        if (at < n && part == 0) POOL[place] = mine;
         block_sync();
         return;
     }
@@ -220,10 +234,33 @@ DEVICE uint64_t share_of(float top_p, uint64_t total)
     return need < 1 ? 1 : need;
 }
 
+/* The same with a candidate a thread, whose mass is computed once. */
+DEVICE uint32_t draw_few(const struct sample_row *r, uint32_t n, uint64_t all, float top, float scale)
+{
+    const uint32_t i = thread_x();
+    const uint64_t candidate = i < n ? POOL[i] : 0;
+    const float w = i < n ? weight_of(value_of((uint32_t)(candidate >> 32)), top, scale) : 0.0f;
+    uint64_t total, mass = fixed_of(w), before, drawn;
+    before = block_scan(mass, &total);
+    drawn = total;
+    if (r->top_p < 1.0f || r->min_p > 0.0f) { /* both keep those at the front */
+        const uint64_t need = r->top_p < 1.0f ? share_of(r->top_p, all ? all : total) : total;
+        const uint32_t kept = block_sync_count(i < n && before < need && (!(r->min_p > 0.0f) || w >= r->min_p || w == 1.0f));
+        if (i == max_u32(kept, 1) - 1) WIDE[0] = before + mass;
+        block_sync();
+        drawn = WIDE[0];
+    }
+    const uint64_t left = place_of(r, drawn);
+    if (left >= before && left < before + mass) WORD[W_TOKEN] = token_of(candidate);
+    block_sync();
+    return WORD[W_TOKEN];
+}
+
 /* From n sorted candidates. `all`: mass of the whole row, or 0: that of the candidates. */
 DEVICE_CALL uint32_t draw_sorted(const struct sample_row *r, uint32_t n,
                                  uint64_t all, float top, float scale)
 {
+    if (n <= THREADS) return draw_few(r, n, all, top, scale);
     uint32_t each = ceil_div_u32(n, THREADS), from = min_u32(thread_x() * each, n),
              to = min_u32(from + each, n);
     uint64_t sum = 0, total, before, cum;

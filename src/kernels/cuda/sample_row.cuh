@@ -55,8 +55,8 @@ DEVICE float at(struct source s, uint32_t token)
 {
     return NARROW(s) ? bf16_to_f32(((const bf16 *)s.x)[token]) : ((const float *)s.x)[token];
 }
-/* `each` (4 f32 or 8 bf16) logits from a token on; minus infinity beyond the vocabulary and for NaN. */
-DEVICE void load(struct source s, uint32_t token, uint32_t each, float *v)
+/* `each` (4 f32 or 8 bf16) logits from a token on; minus infinity beyond the vocabulary. */
+DEVICE void load_raw(struct source s, uint32_t token, uint32_t each, float *v)
 {
     UNROLL for (uint32_t i = 0; i < each; i++) v[i] = -INF_F32;
     if (token + each <= VOCAB) {
@@ -79,6 +79,11 @@ DEVICE void load(struct source s, uint32_t token, uint32_t each, float *v)
             if (token + i < VOCAB) v[i] = at(s, token + i);
         }
     }
+}
+/* The same with minus infinity for NaN. */
+DEVICE void load(struct source s, uint32_t token, uint32_t each, float *v)
+{
+    load_raw(s, token, each, v);
     UNROLL for (uint32_t i = 0; i < each; i++) v[i] = max_f32(v[i], -INF_F32);
 }
 
