@@ -33,12 +33,17 @@ static struct str config_template(const struct json *config)
 static enum rose_status from_directory(const char *dir, struct text *t, struct str *chat, struct rose_error *err)
 {
     struct arena *a = &t->arena;
-    struct tokenizer_files files;
+    struct tokenizer_files files = {0};
+    struct str sentence;
+    const struct json *transformer = NULL;
     ROSE_TRY(read_optional(a, dir, "tokenizer.json", MAX_TOKENIZER_FILE, &files.tokenizer_json, err));
     ROSE_TRY(read_optional(a, dir, "tokenizer_config.json", MAX_TOKENIZER_FILE, &files.config_json, err));
     ROSE_TRY(read_optional(a, dir, "special_tokens_map.json", MAX_TOKENIZER_FILE, &files.special_tokens_map, err));
     if (!files.tokenizer_json.n)
         return status_at(err, ROSE_NOT_FOUND, dir, -1, "%s has no tokenizer.json (save the tokenizer with transformers' save_pretrained to make one)", dir);
+    ROSE_TRY(read_optional(a, dir, "sentence_bert_config.json", MAX_TOKENIZER_FILE, &sentence, err));
+    if (sentence.n) ROSE_TRY(json_parse(a, "sentence_bert_config.json", sentence, &transformer, err));
+    files.lower_case = json_bool(json_get(transformer, "do_lower_case"), false);
     enum rose_status s = tokenizer_from_json(&files, &t->tokenizer, err);
     if (s != ROSE_OK) return status_wrap(err, s, "%s/tokenizer.json", dir);
     ROSE_TRY(read_optional(a, dir, "chat_template.jinja", MAX_TEMPLATE_FILE, chat, err));

@@ -123,7 +123,7 @@ static enum rose_status read_transformer(struct reader *r, const char *folder)
     if (*folder) return status_set(r->err, ROSE_UNSUPPORTED, "modules.json: the transformer in the folder \"%s\" is not beside modules.json, which is not supported", folder);
     for (size_t i = 0; !j && i < ROSE_COUNT(names); i++) ROSE_TRY(read_json(r, "", names[i], &j));
     if (!j) return ROSE_OK;
-    return config_int(j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err); /* do_lower_case: tokenizer.json says it too */
+    return config_int(j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err); /* do_lower_case is the tokenizer's */
 }
 
 static bool plain_folder(struct str s)

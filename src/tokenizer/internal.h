@@ -325,7 +325,7 @@ bool alphabet_decode(struct str letters, struct strbuf *out);
 struct tokenizer *tokenizer_new(size_t memory);
 /* What follows from the parts: byte tables, id flags, the added tokens' sets. */
 enum rose_status tokenizer_finish(struct tokenizer *t, struct rose_error *err);
-enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *root, struct rose_error *err);
+enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *root, bool lower_case, struct rose_error *err);
 enum rose_status charsmap_read(struct normalizer_step *step, struct str blob, struct rose_error *err);
 /* The two halves of a merge "a b"; false when it is not two tokens. */
 bool bpe_split_merge(struct str merge, struct str *left, struct str *right);

@@ -393,7 +393,17 @@ static enum rose_status read_decoder(struct tokenizer *t, const struct json *v, 
     return ROSE_OK;
 }
 
-enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *root, struct rose_error *err)
+static enum rose_status lower_first(struct tokenizer *t, struct rose_error *err)
+{
+    for (size_t i = 0; i < t->normalizer_count; i++)
+        if (t->normalizer[i].kind == NORMALIZE_LOWER || (t->normalizer[i].kind == NORMALIZE_BERT && t->normalizer[i].lower)) return ROSE_OK;
+    if (t->normalizer_count == TOKENIZER_MAX_STEPS) return too_many(err);
+    memmove(t->normalizer + 1, t->normalizer, t->normalizer_count++ * sizeof *t->normalizer);
+    t->normalizer[0] = (struct normalizer_step){.kind = NORMALIZE_LOWER};
+    return ROSE_OK;
+}
+
+enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *root, bool lower_case, struct rose_error *err)
 {
     t->normalizer = ARENA_ARRAY(&t->arena, struct normalizer_step, TOKENIZER_MAX_STEPS);
     t->pretokenizer = ARENA_ARRAY(&t->arena, struct pretoken_step, TOKENIZER_MAX_STEPS);
@@ -402,6 +412,7 @@ enum rose_status tokenizer_json_steps(struct tokenizer *t, const struct json *ro
         return status_set(err, ROSE_NO_MEMORY, "no memory for the tokenizer");
     const struct json *decoder = json_get(root, "decoder");
     ROSE_TRY(each(t, json_get(root, "normalizer"), "normalizers", 0, read_normalizer, err));
+    if (lower_case) ROSE_TRY(lower_first(t, err));
     ROSE_TRY(each(t, json_get(root, "pre_tokenizer"), "pretokenizers", 0, read_pretokenizer, err));
     ROSE_TRY(each(t, json_get(root, "post_processor"), "processors", 0, read_post, err));
     ROSE_TRY(each(t, decoder, "decoders", 0, read_decoder, err));

@@ -22,6 +22,7 @@ struct tokenizer_files {
     struct str config_json;    /* tokenizer_config.json: bos, eos, pad tokens, clean_up_tokenization_spaces,
                                   add_bos_token */
     struct str special_tokens_map; /* special_tokens_map.json: the tokens that config_json does not name */
+    bool lower_case;           /* lower-case texts before anything else, unless the normalizer does so anyhow (sentence-transformers' do_lower_case) */
 };
 /* Texts are only read during the call. On failure *out is NULL and err names the JSON member and what is
  * wrong with it. */

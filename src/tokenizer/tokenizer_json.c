@@ -243,7 +243,7 @@ static enum rose_status read_all(struct tokenizer *t, const struct tokenizer_fil
     if (!json_is(root, JSON_OBJECT)) return bad(err, root, "the file is no object");
     ROSE_TRY(read_model(t, root, err));
     ROSE_TRY(read_added(t, json_get(root, "added_tokens"), err));
-    ROSE_TRY(tokenizer_json_steps(t, root, err));
+    ROSE_TRY(tokenizer_json_steps(t, root, files->lower_case, err));
     ROSE_TRY(tokenizer_finish(t, err));
     read_names(t, config);
     read_names(t, map);

@@ -119,7 +119,7 @@ static void check_model(const char *name)
 }
 
 #define MODELS(X)                                                                                                                                 \
-    X(text_bert) X(text_reranker) X(embed_distilbert) X(embed_roberta) X(embed_xlm_roberta) X(embed_modernbert) X(embed_jina) X(embed_jina_code) \
+    X(text_bert) X(text_lower) X(text_reranker) X(embed_distilbert) X(embed_roberta) X(embed_xlm_roberta) X(embed_modernbert) X(embed_jina) X(embed_jina_code) \
     X(embed_mpnet) X(embed_nomic) X(embed_llama) X(embed_mistral_window) X(embed_qwen3) X(embed_gemma) X(class_roberta) X(class_xlm_roberta) X(class_modernbert)
 #define DEFINE(name) TEST(name) { check_model(#name); }
 MODELS(DEFINE)

@@ -205,14 +205,14 @@ def embeddings(spec, folder, t, reference, store):
     from sentence_transformers import SentenceTransformer
     st = SentenceTransformer(folder, device="cpu", model_kwargs={"attn_implementation": "eager"})
     for ask in spec["texts"].get("asks", [{}]):
-        for text in TEXTS:
+        for text in spec["texts"].get("texts", TEXTS):
             more = {} if "dimensions" not in ask else {"truncate_dim": ask["dimensions"], "normalize_embeddings": bool(spec.get("normalize"))}
             if ask.get("prompt_name"):
                 more["prompt_name"] = ask["prompt_name"]
             elif "prompt_name" in ask:
                 more["prompt"] = ""
             entry = dict(ask, text=text, task="embed", **store.add(st.encode(text, **more)))
-            out.append(dict(entry, tokens=ids_of(t, text)) if not ask else entry)
+            out.append(entry if ask or spec["texts"].get("texts") else dict(entry, tokens=ids_of(t, text)))
     return out
 
 

@@ -153,6 +153,11 @@ MODELS["text_bert"] = dict(
     dense=[dense(2, 48, 32, True, "torch.nn.modules.activation.Tanh")], pooling="weightedmean", normalize=True,
     texts=dict(tokenizer="wordpiece", asks=[{"prompt_name": ""}, {"prompt_name": "query"}, {"prompt_name": "document"}, {"prompt_name": "long"}, {"dimensions": 20},
                                             {"prompt_name": "long", "dimensions": 7}]))
+# A tokenizer that tells capitals from small letters, and a model that wants them small.
+MODELS["text_lower"] = dict(
+    cls="AutoModel", config=bert("roberta", architectures=["RobertaModel"], type_vocab_size=1, **ROBERTA),
+    files=dict(modules("mean"), **{"sentence_bert_config.json": {"max_seq_length": 60, "do_lower_case": True}}), lengths=[6],
+    texts=dict(tokenizer="roberta", texts=["The LAZY Fox", "the lazy fox", "A Document of WORDS"]))
 # Qwen3-Reranker as its card asks it.
 MODELS["text_reranker"] = dict(
     cls="AutoModelForCausalLM", config=decoder("qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, tie_word_embeddings=True, vocab_size=420, max_position_embeddings=512,
