@@ -138,12 +138,19 @@ static int ring_columns(int64_t rows)
     return n;
 }
 
+static double weights_of(const struct matmul_shape *s)
+{
+    double n = 0;
+    for (int i = 0; i < s->parts; i++) n += s->n[i];
+    return n * s->k;
+}
+
 /* Fitted to an H200: a unit of 128 weight rows and 128 of k. */
 static double ring_us(const struct matmul_fp8_shape *f, const struct device_info *d, bool a8)
 {
     int64_t units = matmul_plan_tiles(&f->s, 128 / (1 + f->s.gated)) * ceil_div(f->s.k, STEP);
     int n = ring_columns(f->s.rows);
-    double one = a8 ? n <= 16 ? 0.85 : n <= 32 ? 1.07 : 1.43 : n <= 8 ? 1.05 : n <= 16 ? 1.17 : n <= 32 ? 1.33 : 1.9;
+    double one = a8 ? n <= 16 ? 0.52 : n <= 32 ? 0.63 : 0.74 : n <= 8 ? 0.56 : n <= 16 ? 0.63 : n <= 32 ? 0.75 : 1.08;
     return 4 + (double)units / d->units * one * (double)ceil_div(f->s.rows, n);
 }
 
@@ -157,7 +164,9 @@ static void by_ring(const struct matmul_fp8_shape *f, const struct device_info *
     const struct matmul_shape *s = &f->s;
     struct matmul_plan *m = &p->m;
     struct plan *out = &m->plan;
-    int n = ring_columns(s->rows), mg = s->tile >= TILE_RING && (s->tile - TILE_RING) % 2 == 0 ? 1 : 2, kb = 3 - mg, rows = 64 * mg;
+    /* Weights of few tiles in tiles of 64 rows (H200, 4096x4096: 16 rows 9.7 and 10.2 us, 64 rows 11.0 and 12.8; 28672x4096 the other way round, 37.2 and 34.5). */
+    const double small = 32 << 20;
+    int n = ring_columns(s->rows), mg = s->tile >= TILE_RING ? 1 + (s->tile - TILE_RING) % 2 : weights_of(s) < small ? 1 : 2, kb = 3 - mg, rows = 64 * mg;
     int stage = kb * (rows * STEP + n * STEP * (p->a8 ? 1 : 2)) + (p->a8 && f->scales == FP8_BLOCKS ? 1024 : 0), stages = (int)(matmul_plan_shared(d) - 512) / stage;
     m->columns = rows / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
@@ -204,9 +213,10 @@ enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *f, const struct 
     if (s->rows <= FEW_ROWS && !s->deterministic && !s->tile && !out->a8) {
         struct matmul_shape units = *s;
         units.k = s->k / 2;
-        /* Up to 8 rows of an unsplit k registers are ahead of the ring: 28672x4096 50 and 61 us, 4096x14336 36 to 56 and 33. */
+        /* A row or two of small weights: registers are ahead of the ring (H200, 4096x4096: 8.9 and 9.5 us, four rows 10.9 and 9.5; 28672x4096 44.7 and 34.5). */
+        const double small = 24 << 20;
         bool few = matmul_plan_few(&units, d, "gemv_fp8", FEW_X_BYTES, &out->m);
-        if (few && (!ring || (s->rows <= 8 && out->m.splits == 1))) {
+        if (few && (!ring || (s->rows <= 2 && out->m.splits == 1 && weights_of(s) < small))) {
             finish(f, d, &out->m.plan, false, 1.0);
             double us = 3 + out->m.plan.bytes / (d->bandwidth > 0 ? d->bandwidth * 0.55 : 1e12) * 1e6; /* of memory's rate (H200) */
             if (us > out->m.plan.predicted_us) out->m.plan.predicted_us = us;
