@@ -49,13 +49,29 @@ const char *device_cache_dir(struct arena *a)
     return home ? file_join(a, home, ".cache/rose") : NULL;
 }
 
+static const char *device_venv(void)
+{
+    const char *venv = option_env("VIRTUAL_ENV");
+    return venv ? venv : option_env("CONDA_PREFIX");
+}
+
+/* A directory that a variable names: one that is not there would silently change nothing. */
+static enum rose_status named_directory(const char *variable, const char **out, struct rose_error *err)
+{
+    *out = option_env(variable);
+    return !*out || file_is_dir(*out) ? ROSE_OK : status_set(err, ROSE_NOT_FOUND, "%s names %.300s, which is no directory", variable, *out);
+}
+
 enum rose_status device_open_jit(struct rose_device *d, const struct rose_device_options *o, struct rose_error *err)
 {
     struct arena a;
+    const char *home = option_env("CUDA_HOME"), *exported, *sources;
+    ROSE_TRY(named_directory("ROSE_KERNELS", &exported, err));
+    ROSE_TRY(named_directory("ROSE_KERNEL_SOURCES", &sources, err));
     arena_init(&a, 0);
-    const char *home = option_env("CUDA_HOME");
-    struct jit_options options = {.cache_dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a), .nvrtc_path = o->nvrtc, .cuda_home = home ? home : option_env("CUDA_PATH"),
-                                  .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME"), .message = on_jit_message, .progress = on_jit_progress, .user = d};
+    struct jit_options options = {.cache_dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a), .override_dir = sources, .bundles = &exported,
+                                  .bundles_count = exported != NULL, .nvrtc_path = o->nvrtc, .cuda_home = home ? home : option_env("CUDA_PATH"), .venv = device_venv(),
+                                  .home = option_env("HOME"), .message = on_jit_message, .progress = on_jit_progress, .user = d};
     enum rose_status s = jit_open(&options, &d->jit, err);
     arena_free(&a);
     d->device->jit = d->jit;
@@ -68,7 +84,7 @@ static void open_blas(struct rose_device *d, const struct rose_device_options *o
     const char *home = option_env("CUDA_HOME");
     struct arena a;
     arena_init(&a, 0);
-    struct cuda_blas_places places = {.cuda_home = home ? home : option_env("CUDA_PATH"), .venv = option_env("VIRTUAL_ENV"), .home = option_env("HOME"),
+    struct cuda_blas_places places = {.cuda_home = home ? home : option_env("CUDA_PATH"), .venv = device_venv(), .home = option_env("HOME"),
                                       .cache_dir = o->cache_dir ? o->cache_dir : device_cache_dir(&a)};
     struct rose_error why = {0};
     struct strbuf line = {0};

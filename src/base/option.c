@@ -7,7 +7,8 @@
 const char *option_env(const char *name)
 {
     static const char *const known[] = {"ROSE_CUDA_DRIVER", "ROSE_NVRTC", "HOME",        "XDG_CACHE_HOME", "HF_HOME",       "HF_HUB_CACHE", "HF_TOKEN",  "HF_ENDPOINT",     "NO_COLOR",
-                                        "NOTIFY_SOCKET", "TERM",         "CUDA_HOME",     "CUDA_PATH",    "LD_LIBRARY_PATH", "COLUMNS"};
+                                        "NOTIFY_SOCKET", "TERM",         "CUDA_HOME",     "CUDA_PATH",    "LD_LIBRARY_PATH", "COLUMNS",     "VIRTUAL_ENV", "CONDA_PREFIX", "ROSE_KERNELS",
+                                        "ROSE_KERNEL_SOURCES"};
     for (size_t i = 0; i < ROSE_COUNT(known); i++)
         if (!strcmp(name, known[i])) {
             const char *value = getenv(name);

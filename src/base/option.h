@@ -47,7 +47,8 @@ void option_help(const struct option *options, size_t count, int width, struct s
 void option_man(const struct option *options, size_t count, struct strbuf *out);
 
 /* A variable of the surroundings that is no option: HOME, XDG_CACHE_HOME, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, NO_COLOR,
- * NOTIFY_SOCKET, TERM, CUDA_HOME, CUDA_PATH, ROSE_CUDA_DRIVER, ROSE_NVRTC (libraries to use), LD_LIBRARY_PATH, COLUMNS. NULL when unset or empty, and for any other name. */
+ * NOTIFY_SOCKET, TERM, CUDA_HOME, CUDA_PATH, VIRTUAL_ENV, CONDA_PREFIX, ROSE_CUDA_DRIVER, ROSE_NVRTC (libraries to use), ROSE_KERNELS, ROSE_KERNEL_SOURCES
+ * (docs/cli.md), LD_LIBRARY_PATH, COLUMNS. NULL when unset or empty, and for any other name. */
 const char *option_env(const char *name);
 
 /* "64k" and the like; false when it is no size. */

@@ -148,7 +148,7 @@ enum rose_status jit_nvrtc_load(struct jit_nvrtc *n, struct rose_error *err)
         return status_set(err, ROSE_NOT_FOUND,
                           "kernels have to be compiled and NVRTC is not on this machine. Looked in: %s. "
                           "Install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, "
-                          "give its place with --nvrtc, or use exported kernels with --kernels DIR",
+                          "name its library by ROSE_NVRTC=FILE, or kernels that `rose kernels MODEL --export DIR` wrote elsewhere by ROSE_KERNELS=DIR",
                           n->looked);
     void *library = dlopen(n->path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return status_set(err, ROSE_IO, "NVRTC does not load: %s", dlerror());

@@ -95,10 +95,36 @@ TEST(planned_measured_shown_and_exported)
     rose_free(text);
 
     /* Elsewhere there is no compiler, only what was exported. */
-    o.export_dir = NULL, o.show = ROSE_KERNELS_SOURCE, o.kernel = "norm_rows";
+    o.export_dir = NULL, o.nvrtc = "/nonexistent/libnvrtc.so", o.cache_dir = g.dir;
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
+    CHECK(strstr(err.message, "/nonexistent/libnvrtc.so") && strstr(err.message, "ROSE_KERNELS=DIR"));
+    setenv("ROSE_KERNELS", dir, 1);
+    CHECK_OK(rose_kernels(NULL, &o, &text, &err), err);
+    if (text) {
+        root = parse(&a, text);
+        CHECK_INT(check_json(root, false), planned);
+        for (uint32_t k = 0; k < json_get(root, "kernels")->count; k++) CHECK(str_is(json_str(json_get(&json_get(root, "kernels")->items[k], "origin"), ""), "bundle"));
+        arena_free(&a);
+        rose_free(text);
+    }
+    setenv("ROSE_KERNELS", "/nonexistent/kernels", 1);
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
+    CHECK(strstr(err.message, "ROSE_KERNELS names /nonexistent/kernels"));
+    unsetenv("ROSE_KERNELS");
+
+    o = options(g.dir), o.show = ROSE_KERNELS_SOURCE, o.kernel = "norm_rows";
     CHECK_OK(rose_kernels(NULL, &o, &text, &err), err);
     CHECK(text && strstr(text, "KERNEL(norm_rows") && strstr(text, "N=64") && !strstr(text, "KERNEL(qk_rows"));
     rose_free(text);
+    /* A source of one's own stands for the one in the binary; its mistakes are told with its line. */
+    char sources[160], path[600];
+    snprintf(sources, sizeof sources, "%s/src", g.dir);
+    snprintf(path, sizeof path, "mkdir -p %s/kernels/cuda && { cat src/kernels/cuda/norm_rows.cu; echo 'DEVICE int wrong(void) { return nothing; }'; } > %s/kernels/cuda/norm_rows.cu", sources, sources);
+    CHECK_INT(system(path), 0);
+    setenv("ROSE_KERNEL_SOURCES", sources, 1);
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_INVALID);
+    CHECK(strstr(err.message, "nothing") && strstr(err.file, "norm_rows.cu") && err.line > 60);
+    unsetenv("ROSE_KERNEL_SOURCES");
     o.kernel = "no such kernel";
     CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
     CHECK(text == NULL && strstr(err.message, "no such kernel"));

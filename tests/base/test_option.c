@@ -125,6 +125,25 @@ TEST(surroundings)
     CHECK(setenv("XDG_CACHE_HOME", "/place", 1) == 0);
     CHECK_STR(option_env("XDG_CACHE_HOME"), "/place");
     CHECK(unsetenv("XDG_CACHE_HOME") == 0);
+
+    /* Every name that src asks for is one that is answered. */
+    char name[100];
+    int asked = 0;
+    FILE *names = popen("grep -rhoE '(option_env|named_directory)\\(\"[A-Z_]+' src | sed 's/.*\"//' | sort -u", "r");
+    CHECK(names != NULL);
+    while (names && fgets(name, sizeof name, names)) {
+        char old[4096];
+        name[strcspn(name, "\n")] = '\0';
+        const char *was = getenv(name);
+        snprintf(old, sizeof old, "%s", was ? was : "");
+        setenv(name, "/there", 1);
+        if (!option_env(name)) fprintf(stderr, "option_env does not know %s\n", name);
+        CHECK(option_env(name) != NULL);
+        if (was) setenv(name, old, 1);
+        else unsetenv(name);
+        asked++;
+    }
+    CHECK(names && pclose(names) == 0 && asked > 8);
 }
 
 TEST(hub_names)
