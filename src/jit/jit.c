@@ -418,7 +418,8 @@ static enum rose_status load_compiler(struct jit *jit, struct rose_error *err)
     pthread_mutex_lock(&jit->lock);
     enum rose_status s = jit_nvrtc_load(&jit->nvrtc, err);
     pthread_mutex_unlock(&jit->lock);
-    return s;
+    if (s == ROSE_OK || !jit->options.bundles_count || !jit->options.bundles[0]) return s;
+    return status_wrap(err, s, "%s holds other kernels than these: of another build of rose, another model or other options", jit->options.bundles[0]);
 }
 
 /* NVRTC is busy in this process: nobody may fork, or the child would wait for its lock for ever. */
@@ -613,6 +614,21 @@ static enum rose_status run_batch(struct batch *b, struct rose_error *err)
     return ROSE_OK;
 }
 
+/* Bytes of a kernel's own files, without what all include: the more, the longer it compiles. */
+static size_t own_bytes(const struct jit_kernel *k)
+{
+    size_t n = 0;
+    for (int i = 0; i < k->closure->files; i++)
+        if (!strstr(k->closure->file[i]->path, "/common/")) n += k->closure->file[i]->text.n;
+    return n;
+}
+/* The longest first, so that none of them begins when the others have ended: sampling, 1.4 s of the 1.7 that a model's 54 take 16 cores. */
+static int by_length(const void *a, const void *b)
+{
+    const size_t x = own_bytes(*(struct jit_kernel *const *)a), y = own_bytes(*(struct jit_kernel *const *)b);
+    return (x < y) - (x > y);
+}
+
 enum rose_status jit_compile_all(struct jit *jit, struct rose_error *err)
 {
     struct batch b = {.jit = jit, .started = now_ms()};
@@ -627,7 +643,10 @@ enum rose_status jit_compile_all(struct jit *jit, struct rose_error *err)
     pthread_mutex_unlock(&jit->lock);
     if (!b.kernels) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
     pthread_mutex_init(&b.lock, NULL);
-    if (s == ROSE_OK && b.total) s = run_batch(&b, err);
+    if (s == ROSE_OK && b.total) {
+        qsort(b.kernels, (size_t)b.total, sizeof *b.kernels, by_length);
+        s = run_batch(&b, err);
+    }
     pthread_mutex_destroy(&b.lock);
     free(b.kernels);
     pthread_mutex_lock(&jit->lock);
