@@ -53,17 +53,44 @@ static enum rose_status factors(struct arena *arena, const struct json *list, in
     return ROSE_OK;
 }
 
+/* Values of a wrong type, which would be read as if they were not there: "rope_theta": "500000" must not become 10000. */
+static enum rose_status check_types(const struct json *object, struct rose_error *err)
+{
+    enum { NUMBER = 1 << JSON_NUMBER, SWITCH = (1 << JSON_FALSE) | (1 << JSON_TRUE), TEXT = 1 << JSON_STRING, LIST = 1 << JSON_ARRAY, OBJECT = 1 << JSON_OBJECT };
+    static const struct { const char *key; unsigned types; const char *what; } known[] = {
+        {"rms_norm_eps", NUMBER, "a number"}, {"layer_norm_eps", NUMBER, "a number"}, {"rope_theta", NUMBER, "a number"},
+        {"partial_rotary_factor", NUMBER, "a number"}, {"factor", NUMBER, "a number"}, {"low_freq_factor", NUMBER, "a number"},
+        {"high_freq_factor", NUMBER, "a number"}, {"beta_fast", NUMBER, "a number"}, {"beta_slow", NUMBER, "a number"},
+        {"mscale", NUMBER, "a number"}, {"mscale_all_dim", NUMBER, "a number"}, {"attention_factor", NUMBER, "a number"},
+        {"original_max_position_embeddings", NUMBER, "a number"}, {"sliding_window", NUMBER, "a number"},
+        {"query_pre_attn_scalar", NUMBER, "a number"}, {"attn_logit_softcapping", NUMBER, "a number"},
+        {"final_logit_softcapping", NUMBER, "a number"}, {"bos_token_id", NUMBER | LIST, "a token id"}, {"pad_token_id", NUMBER | LIST, "a token id"},
+        {"eos_token_id", NUMBER | LIST, "a token id or a list of them"}, {"tie_word_embeddings", SWITCH, "true or false"},
+        {"attention_bias", SWITCH, "true or false"}, {"mlp_bias", SWITCH, "true or false"}, {"use_sliding_window", SWITCH, "true or false"},
+        {"norm_topk_prob", SWITCH, "true or false"}, {"hidden_act", TEXT, "a name"}, {"hidden_activation", TEXT, "a name"},
+        {"rope_type", TEXT, "a name"}, {"layer_types", LIST, "a list"}, {"rope_scaling", OBJECT, "an object"}, {"rope_parameters", OBJECT, "an object"}};
+    for (size_t i = 0; i < ROSE_COUNT(known); i++) {
+        const struct json *v = json_get(object, known[i].key);
+        if (!json_is_null(v) && !(known[i].types & (1u << v->type)))
+            return status_set(err, ROSE_FORMAT, "config.json: \"%s\" must be %s, found: %s", known[i].key, known[i].what, json_type_name(v->type));
+    }
+    return ROSE_OK;
+}
+
 enum rose_status config_rope(struct arena *arena, const struct json *config, const struct json *params, double theta, const struct model_config *c,
                              struct rope_config *r, struct rose_error *err)
 {
     static const struct { const char *name; enum rope_scaling scaling; } known[] = {
         {"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR}, {"dynamic", ROPE_DYNAMIC}, {"llama3", ROPE_LLAMA3}, {"yarn", ROPE_YARN},
         {"longrope", ROPE_LONGROPE}, {"su", ROPE_LONGROPE}, {"mrope", ROPE_DEFAULT}};
+    ROSE_TRY(check_types(params, err));
     struct str type = json_str(get2(params, "rope_type", "type"), "default");
     *r = (struct rope_config){.scaling = (enum rope_scaling)-1};
     for (size_t i = 0; i < ROSE_COUNT(known); i++)
         if (str_is(type, known[i].name)) r->scaling = known[i].scaling;
     if ((int)r->scaling < 0) return status_set(err, ROSE_UNSUPPORTED, "config.json: rope type \"" STR_FMT "\" is not known", STR_ARG(type));
+    if ((r->scaling == ROPE_LINEAR || r->scaling == ROPE_DYNAMIC || r->scaling == ROPE_LLAMA3) && json_is_null(json_get(params, "factor")))
+        return status_set(err, ROSE_FORMAT, "config.json: rope type \"" STR_FMT "\" needs a \"factor\"", STR_ARG(type));
     /* Early Phi-3 files call longrope by other names. */
     if (r->scaling == ROPE_YARN && str_is(str_of(c->arch->name), "phi3")) r->scaling = ROPE_LONGROPE;
     r->theta = json_num(json_get(params, "rope_theta"), json_num(json_get(config, "rope_theta"), theta));
@@ -196,11 +223,13 @@ enum rose_status config_from_json(struct arena *arena, const char *file, const s
     /* JinaBERT's files call themselves BERT's. */
     if (str_is(type, "bert") && str_is(json_str(json_get(j, "position_embedding_type"), ""), "alibi")) c->arch = arch_find(STR("jina_bert"));
     if (!c->arch && known_missing(type)) return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\": %s", file, STR_ARG(type), known_missing(type));
+    if (!c->arch && !type.n) return status_at(err, ROSE_FORMAT, file, -1, "%s: \"model_type\" is missing, the name of the architecture", file);
     if (!c->arch) {
         char list[512];
         arch_list(list, sizeof list);
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: model_type \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(type), list);
     }
+    ROSE_TRY(check_types(j, err));
     if (c->arch->aliases) ROSE_TRY(with_aliases(arena, j, c->arch->aliases, &j, err));
     ROSE_TRY(quant_read(j, &c->quant, err));
     ROSE_TRY(read_sizes(j, c, err));
