@@ -17,8 +17,17 @@ static int value_bytes(const struct bench_case *c) { return on_cuda(c) ? 2 : 4; 
 
 /* ---- memory ---- */
 
+/* A GPU refuses what it has not; a CPU's memory is given out before it is there, and whoever uses too much is killed. */
+static bool fits(const struct bench_case *c, size_t bytes)
+{
+    size_t used = bytes, most = c->device->info.memory_total / 2;
+    for (int i = 0; i < c->memories; i++) used += c->memory[i].bytes;
+    return on_cuda(c) || used <= most;
+}
+
 static void *take(struct bench_case *c, size_t bytes, struct rose_error *err)
 {
+    if (!fits(c, bytes)) return status_set(err, ROSE_NO_MEMORY, "a case of more than half of the machine's memory"), NULL;
     if (c->memories == BENCH_OP_MEMORY) return status_set(err, ROSE_LIMIT, "a case of more than %d pieces of memory", BENCH_OP_MEMORY), NULL;
     void *p = device_alloc(c->device, bytes, DEVICE_MEMORY_LOCAL, err);
     if (p) c->memory[c->memories].p = p, c->memory[c->memories++].bytes = bytes;
@@ -59,16 +68,18 @@ static enum rose_status value(struct bench_case *c, const char *name, enum exten
 static enum rose_status value_f32(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
 {
     size_t bytes = (size_t)rows * (size_t)cols * 4;
-    float *host = malloc(bytes);
-    if (!host) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    void *p = take(c, bytes, err);
+    if (!p) return ROSE_NO_MEMORY;
+    float *host = c->device->planning ? NULL : malloc(bytes); /* a plan reads no values */
+    if (!host && !c->device->planning) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     uint32_t state = 12345;
-    for (size_t i = 0; i < bytes / 4; i++) {
+    for (size_t i = 0; host && i < bytes / 4; i++) {
         state = state * 1664525u + 1013904223u;
         host[i] = (float)(state >> 8) * 0x1p-22f - 2.0f;
     }
-    void *p = bench_op_copy(c, host, bytes, err);
+    enum rose_status s = host ? put(c, p, host, bytes, err) : ROSE_OK;
     free(host);
-    if (!p) return ROSE_NO_MEMORY;
+    ROSE_TRY(s);
     *out = (struct op_value){.buffer = program_external(c->program, name, p, bytes), .dtype = DTYPE_F32, .rows = extent, .cols = cols, .stride = cols};
     return ROSE_OK;
 }
@@ -188,10 +199,13 @@ static enum rose_status step_inputs(struct bench_case *c, int32_t seqs, int32_t 
 {
     int32_t rows = seqs * per, blocks = (context + PAGE - 1) / PAGE;
     size_t tables = (size_t)seqs * (size_t)blocks, ints = (size_t)rows * 2 + (size_t)seqs * 2 + 1 + tables;
-    int64_t *slots = malloc((size_t)rows * 8 + ints * 4);
+    char *p = take(c, (size_t)rows * 8 + ints * 4, err);
+    if (!p) return ROSE_NO_MEMORY;
+    bool planning = c->device->planning; /* nobody reads the values then */
+    int64_t *slots = planning ? (int64_t *)(void *)p : malloc((size_t)rows * 8 + ints * 4);
     if (!slots) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     int32_t *positions = (int32_t *)(void *)(slots + rows), *row_seq = positions + rows, *seq_rows = row_seq + rows, *length = seq_rows + seqs + 1, *table = length + seqs;
-    for (int32_t s = 0; s < seqs; s++) {
+    for (int32_t s = 0; !planning && s < seqs; s++) {
         seq_rows[s] = s * per;
         length[s] = context;
         for (int32_t b = 0; b < blocks; b++) table[(size_t)s * (size_t)blocks + (size_t)b] = s * blocks + b;
@@ -202,19 +216,15 @@ static enum rose_status step_inputs(struct bench_case *c, int32_t seqs, int32_t 
             slots[s * per + i] = (int64_t)(s * blocks + p / PAGE) * PAGE + p % PAGE;
         }
     }
-    seq_rows[seqs] = rows;
-    char *p = bench_op_copy(c, slots, (size_t)rows * 8 + ints * 4, err);
-    if (!p) {
-        free(slots);
-        return ROSE_NO_MEMORY;
-    }
+    if (!planning) seq_rows[seqs] = rows;
+    enum rose_status status = planning ? ROSE_OK : put(c, p, slots, (size_t)rows * 8 + ints * 4, err);
 #define AT(array, count) program_external(c->program, #array, p + ((char *)(array) - (char *)slots), (size_t)(count) * sizeof *(array))
     *step = (struct op_step){.groups = 1, .table_stride = blocks, .max_rows = rows, .max_seqs = seqs, .max_samples = seqs};
     step->kv_slot[0] = AT(slots, rows), step->positions = AT(positions, rows), step->row_seq = AT(row_seq, rows), step->seq_rows = AT(seq_rows, seqs + 1);
     step->seq_length = AT(length, seqs), step->page_table[0] = AT(table, tables);
 #undef AT
-    free(slots);
-    return ROSE_OK;
+    if (!planning) free(slots);
+    return status;
 }
 
 static enum rose_status cache(struct bench_case *c, const struct op_heads *heads, int32_t pages, struct op_cache *out, struct rose_error *err)
@@ -262,10 +272,10 @@ static enum rose_status record_attention(struct bench_case *c, struct rose_error
     struct op_attention a = {.layer = 0, .heads = {h, c->value[4], dim, dim}, .scale = 0.1f, .group_layers = 1};
     struct op_step step;
     struct op_cache pages;
+    ROSE_TRY(value(c, "q", EXTENT_ROWS, seqs * per, h * dim, &a.q, err)); /* the largest first: what is too large is refused before anything is filled */
+    ROSE_TRY(value(c, "y", EXTENT_ROWS, seqs * per, h * dim, &a.y, err));
     ROSE_TRY(step_inputs(c, seqs, per, context, &step, err));
     ROSE_TRY(cache(c, &a.heads, seqs * ((context + PAGE - 1) / PAGE), &pages, err));
-    ROSE_TRY(value(c, "q", EXTENT_ROWS, seqs * per, h * dim, &a.q, err));
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, seqs * per, h * dim, &a.y, err));
     return op_attention(c->program, &step, &pages, &a, err);
 }
 

@@ -22,7 +22,10 @@ static const struct option options[] = {
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object", &o.json},
     {"csv", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "the results as CSV", &o.csv},
     {"svg", 0, OPTION_TEXT, NULL, "FILE", NULL, NULL, 0, 0, "a roofline picture", &o.svg},
-    CLI_COMMON_OPTIONS,
+    {.type = OPTION_GROUP, .help = "Machine:"},
+    CLI_DEVICE_OPTIONS,
+    {"no-pin", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "do not bind threads to cores", &cli_common.no_pin},
+    CLI_TEXT_OPTIONS,
 };
 
 size_t cli_bench_op_options(const struct option **out)
@@ -120,13 +123,22 @@ static enum rose_status print(const char *text, struct rose_error *err)
     return s;
 }
 
+/* "norm|qk|..." */
+static const char *names(void)
+{
+    static char out[256];
+    size_t n = 0;
+    for (size_t i = 0; rose_bench_op_name(i) && n < sizeof out; i++) n += (size_t)snprintf(out + n, sizeof out - n, "%s%s", i ? "|" : "", rose_bench_op_name(i));
+    return out;
+}
+
 int cli_bench_op(const struct cli_command *self, int argc, char **argv)
 {
     const char *words[1];
     int count, status;
     struct rose_error err = {0};
     struct cli_command command = *self;
-    command.arguments = "norm|qk|act|sample|moe|matmul|attention";
+    command.arguments = names();
     command.summary = "Single ops over shapes: time, bytes, and the share of what the machine could do.";
     command.details = "limit: the longer of the bytes at the rate of a plain copy (on the CPU, of reading) and, on a GPU, the operations at the\ntensor cores' rate. Operands come from memory: copies of the op "
                       "take turns until they are larger than the caches.\nA wrong --shape says which numbers the op has.\n";

@@ -26,11 +26,14 @@ struct cli_common {
     bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
 };
 extern struct cli_common cli_common;
-#define CLI_COMMON_OPTIONS                                                                                                                           \
-    {.type = OPTION_GROUP, .help = "Engine:"},                                                                                                       \
+#define CLI_DEVICE_OPTIONS                                                                                                                           \
     {"device", 0, OPTION_TEXT, "ROSE_DEVICE", "NAME", NULL, "auto", 0, 0, "auto, cpu, cuda or cuda:N", &cli_common.device},                          \
     {"threads", 't', OPTION_INT, "ROSE_THREADS", "N", NULL, "0", 0, 1024, "CPU threads; 0: one a core", &cli_common.threads},                        \
-    {"isa", 0, OPTION_CHOICE, "ROSE_ISA", NULL, "auto|portable|avx2|avx512|amx", "auto", 0, 0, "CPU instruction set", &cli_common.isa},              \
+    {"isa", 0, OPTION_CHOICE, "ROSE_ISA", NULL, "auto|portable|avx2|avx512|amx", "auto", 0, 0, "CPU instruction set", &cli_common.isa}
+
+#define CLI_COMMON_OPTIONS                                                                                                                           \
+    {.type = OPTION_GROUP, .help = "Engine:"},                                                                                                       \
+    CLI_DEVICE_OPTIONS,                                                                                                                              \
     {"ctx", 'c', OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 30, "context in tokens; 0: the model's", &cli_common.context},                            \
     {"kv", 0, OPTION_CHOICE, NULL, NULL, "auto|f16|f32|bf16|q8_0|fp8", "auto", 0, 0, "type of the key-value cache; auto: f16, on a GPU what the model computes in", &cli_common.kv}, \
     {"weights", 0, OPTION_CHOICE, NULL, NULL, "file|bf16|f16|q8_0", "file", 0, 0, "what float weights become in memory; on a GPU (bf16, f16) activations and cache too", &cli_common.weights},         \

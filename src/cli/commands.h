@@ -69,9 +69,9 @@ size_t cli_render_options(const struct option **options);
 
 #define CLI_KERNELS_COMMAND                                                                                                                          \
     {"kernels", "MODEL | layout LAYOUT", "What a model's steps are made of on a GPU; layouts, as a drawing.",                                        \
-     "Each kind of launch with its kernel, grid, shared memory, registers, spills, size, compile time, bytes, the time\nmemory alone would take "    \
-     "(limit), the plan's prediction and, with --measure, the time. Only the model's config is\nread; no GPU is needed. LAYOUT is written "         \
-     "'(8,16):(16,1)', shape and strides, or '<3,4,3> (8,16):(16,1)' with a\nswizzle before it.\n",                                               \
+     "Each kind of launch with its kernel, grid, shared memory, registers, spills, size, compile time, bytes, the time that\nmemory or the tensor cores alone would "    \
+     "take (limit), the plan's prediction and, with --measure, the time; with --kernel its\nconstants too. Only the model's config is "    \
+     "read; no GPU is needed. LAYOUT is written '(8,16):(16,1)', shape and\nstrides, or '<3,3,3> (8,64):(64,1)' with a swizzle before it.\n",      \
      cli_kernels, cli_kernels_options}
 
 #define CLI_MAN_COMMAND {"man", "", NULL, "The man page, of all commands: rose man | man -l -\n", cli_man, cli_man_options}
@@ -88,10 +88,10 @@ size_t cli_render_options(const struct option **options);
      cli_render_command, cli_render_options}
 
 #define CLI_BENCH_COMMAND                                                                                                                            \
-    {"bench", "MODEL", "Throughput and latency of a model.",                                                                                         \
+    {"bench", "MODEL | OP", "Throughput and latency of a model.",                                                                                         \
      "Rates are totals over the batch. Prompts are random tokens, different in every round.\n"                                                       \
      "A server is measured with --url; `rose bench --url URL --help` lists its options.\n"                                                          \
-     "Single ops are measured over shapes; `rose bench norm --help` lists their options.\n",                                                        \
+     "Single ops (norm, matmul, ...) are measured over shapes; `rose bench norm --help` lists them and their options.\n",                                                        \
      cli_bench, cli_bench_options}
 
 #define CLI_SERVE_COMMAND                                                                                                                            \
@@ -115,7 +115,7 @@ size_t cli_render_options(const struct option **options);
     "a line is a text or {\"text\", \"pair\"} -> {\"index\", \"label\", \"probs\"}; of tokens\n{\"index\", \"tokens\"}.\n"
 
 #define CLI_SCORE_COMMAND                                                                                                                            \
-    {"score", "MODEL [FILE]", "Either of the two, by what the model is.",                                                                            \
+    {"score", "MODEL [FILE]", "Relevance or labels, by what the model is.",                                                                            \
      "Rerankers, cross-encoders and embedders (rose rerank): " CLI_RERANK_LINES "Classifiers (rose classify): " CLI_CLASSIFY_LINES, cli_score,         \
      cli_score_options}
 

@@ -44,6 +44,8 @@ static int layout(const struct cli_command *self, const char *const *words, int 
     struct rose_error err = {0};
     char *text;
     if (count != 1) return cli_usage(self, "name one layout, such as '(8,16):(16,1)'");
+    if (o.json || o.arch || o.kernel || o.export_dir || o.source + o.ptx + o.sass + o.measure)
+        return cli_usage(self, "a layout has --draw and --color; the other options are a model's");
     bool color = o.color || (cli_is_terminal(1) && !option_env("NO_COLOR"));
     enum rose_status s = rose_layout(words[0], o.draw, color, &text, &err);
     if (s != ROSE_OK) return cli_error(s, &err);
@@ -106,6 +108,9 @@ static void print_launch(const struct json *root, const struct json *l, struct s
         add_share(b, num(l, "limit_us"), json_num(measured, 0));
     }
     strbuf_addc(b, '\n');
+    const struct json *constants = o.kernel ? json_get(kernel, "constants") : NULL;
+    for (uint32_t i = 0; constants && i < constants->count; i++) strbuf_printf(b, "%s%.*s", i ? " " : "    ", STR_ARG(json_str(json_at(constants, i), "")));
+    if (constants) strbuf_addc(b, '\n');
 }
 
 static bool has_launch(const struct json *root, const struct json *launches)
@@ -160,6 +165,8 @@ static int print(const char *json)
     struct strbuf b = {0};
     arena_init(&a, 0);
     enum rose_status s = json_parse(&a, "rose_kernels", str_of(json), &root, &err);
+    if (s == ROSE_OK && o.kernel && !json_get(root, "kernels")->count)
+        s = status_set(&err, ROSE_NOT_FOUND, "none of the model's kernels in these steps has \"%s\" in its name; without --kernel they are listed", o.kernel);
     if (s == ROSE_OK) print_table(root, &b);
     if (s == ROSE_OK && b.p) fputs(b.p, stdout);
     strbuf_free(&b);

@@ -419,7 +419,7 @@ static enum rose_status load_compiler(struct jit *jit, struct rose_error *err)
     enum rose_status s = jit_nvrtc_load(&jit->nvrtc, err);
     pthread_mutex_unlock(&jit->lock);
     if (s == ROSE_OK || !jit->options.bundles_count || !jit->options.bundles[0]) return s;
-    return status_wrap(err, s, "%s holds other kernels than these: of another build of rose, another model or other options", jit->options.bundles[0]);
+    return status_wrap(err, s, "%s lacks kernels: it is of another build of rose, another model or other options, or damaged", jit->options.bundles[0]);
 }
 
 /* NVRTC is busy in this process: nobody may fork, or the child would wait for its lock for ever. */

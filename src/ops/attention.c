@@ -33,7 +33,7 @@ static enum rose_status check_heads(const char *op, const struct op_heads *h, st
     if (h->head_dim < 2 || h->value_dim < 2 || h->head_dim % 2 || h->value_dim % 2 ||
         h->head_dim > KV_MAX_DIM || h->value_dim > KV_MAX_DIM)
         return status_set(err, ROSE_UNSUPPORTED,
-                          "%s: head sizes %d and %d; the CPU takes even sizes from 2 to %d", op, h->head_dim,
+                          "%s: head sizes %d and %d; even sizes from 2 to %d are taken", op, h->head_dim,
                           h->value_dim, KV_MAX_DIM);
     return ROSE_OK;
 }
@@ -46,7 +46,7 @@ static enum rose_status check_cache(const struct program *program, const char *o
     if (!cache || !cache->pool) return status_set(err, ROSE_INVALID, "%s: no cache pool is given", op);
     bool cuda = program->device->info.kind == DEVICE_CUDA;
     if (cuda ? cache->dtype != DTYPE_BF16 && cache->dtype != DTYPE_F16 && cache->dtype != DTYPE_F8_E4M3 : !kv_layout_dtype_ok(cache->dtype))
-        return status_set(err, ROSE_UNSUPPORTED, "%s: a cache of %s; use %s", op, dtype_info(cache->dtype)->name,
+        return status_set(err, ROSE_UNSUPPORTED, "%s: %s reads no cache of %s; use %s", op, cuda ? "a GPU" : "the CPU", dtype_info(cache->dtype)->name,
                           cuda ? "bf16, f16 or fp8" : "f32, f16, bf16 or q8_0");
     if (cache->page_tokens < KV_BLOCK || cache->page_tokens > KV_MAX_PAGE_TOKENS ||
         cache->page_tokens % KV_BLOCK)

@@ -68,6 +68,28 @@ TEST(on_the_cpu)
 
 TEST(planned) { check(NULL, "sm_90a", true, false); }
 
+/* Plans of shapes that no machine here has the memory for: nothing is filled. On the CPU the one of 8 TB is refused before anything is. */
+TEST(planned_large)
+{
+    static const struct {
+        const char *op, *shape[3];
+    } cases[] = {{"sample", {"rows=4096", "vocabulary=524288", "top_k=0"}}, {"attention", {"sequences=4096", "queries=131072", "context=1048576"}}, {"norm", {"rows=262144", "cols=65536", "layer=0"}}};
+    struct rose_device *d;
+    struct rose_error err = {0};
+    CHECK_OK(rose_device_open(&(struct rose_device_options){.kind = "cpu", .threads = 1}, &d, &err), err);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rose_bench_op_options o = {.op = cases[i].op, .shapes = cases[i].shape, .shapes_count = 3, .arch = "sm_90a", .nvrtc = driver, .cache_dir = cache};
+        char *text;
+        CHECK_OK(rose_bench_op(NULL, &o, &text, &err), err);
+        CHECK(text && strstr(text, "\"predicted_us\":"));
+        rose_free(text);
+        if (strcmp(cases[i].op, "attention")) continue;
+        CHECK_INT(rose_bench_op(d, &o, &text, &err), ROSE_NO_MEMORY);
+        CHECK(strstr(err.message, "memory") && strstr(err.message, cases[i].shape[0]));
+    }
+    rose_device_close(d);
+}
+
 TEST(on_cuda)
 {
     struct rose_device *d;
@@ -96,4 +118,4 @@ TEST(what_cannot_be)
     }
 }
 
-TEST_MAIN(CASE(on_the_cpu), CASE(planned), CASE(on_cuda), CASE(what_cannot_be))
+TEST_MAIN(CASE(on_the_cpu), CASE(planned), CASE(planned_large), CASE(on_cuda), CASE(what_cannot_be))

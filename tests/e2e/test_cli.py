@@ -143,8 +143,8 @@ def packed_weights_are_listed_and_cleared():
         cleared = ok("cache", "--clear", "--json", env=env).json()
         equal((cleared["removed"], cleared["removed_bytes"], cleared["files"], cleared["bytes"]), (2, seen["bytes"], [], 0))
         equal(os.listdir(os.path.join(home, "rose", "packed")), [])
-        fails("run", MODEL, "Hi", "--packed-cache", "much", says=["--packed-cache", "much"], env=env)
-        fails("cache", "--packed-cache", "0", says="--packed-cache", env=env)
+        fails("run", MODEL, "Hi", "--packed-cache", "much", status=2, says=["--packed-cache", "much"], env=env)
+        fails("cache", "--packed-cache", "0", status=2, says="--packed-cache", env=env)
 
 
 @case
@@ -275,6 +275,9 @@ def layouts():
     assert "31" in text and "coalesced" in text and "\x1b" not in text, text
     assert "\x1b" in ok("kernels", "layout", "(4,8):(8,1)", "--draw", "--color").text()
     fails("kernels", "layout", "(4,8", says="")
+    fails("kernels", "layout", "(4,8):(8,1)", "--json", says="--draw", status=2)
+    usage = ok("bench", "norm", "--help").text()
+    assert "norm|qk|" in usage and "pages|logprob|" in usage and usage.count("--weights") == 1, usage
 
 
 @case
