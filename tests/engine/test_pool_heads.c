@@ -186,20 +186,37 @@ static void break_tensor(const struct golden *g, struct str file, struct str nam
     }
 }
 
+/* A golden GGUF file, and its bytes. */
+struct whole {
+    struct golden g;
+    struct arena a;
+    struct str bytes;
+};
+
+static void whole_open(struct whole *f, const char *name)
+{
+    struct rose_error err = {0};
+    golden_open(&f->g, name);
+    arena_init(&f->a, 0);
+    CHECK(golden_write_gguf(&f->g));
+    CHECK(opens(&f->g, "as it is"));
+    CHECK_OK(file_read(&f->a, f->g.file, 1 << 24, &f->bytes, &err), err);
+}
+
+static void whole_close(struct whole *f)
+{
+    arena_free(&f->a);
+    golden_close(&f->g);
+}
+
 TEST(gguf_tensors)
 {
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
-        struct golden g;
-        struct arena a;
-        struct str file;
+        struct whole f;
         struct rose_error err = {0};
         struct weights *w = NULL;
-        golden_open(&g, files[k]);
-        arena_init(&a, 0);
-        CHECK(golden_write_gguf(&g));
-        CHECK(opens(&g, "as it is"));
-        CHECK_OK(file_read(&a, g.file, 1 << 24, &file, &err), err);
-        CHECK_OK(weights_open(g.file, &w, &err), err);
+        whole_open(&f, files[k]);
+        CHECK_OK(weights_open(f.g.file, &w, &err), err);
         char (*names)[80] = calloc(weights_count(w), sizeof *names);
         size_t n = 0;
         for (size_t i = 0; i < weights_count(w); i++) /* of the layers one: they are alike */
@@ -207,10 +224,9 @@ TEST(gguf_tensors)
                 snprintf(names[n++], sizeof *names, STR_FMT, STR_ARG(weights_tensor(w, i)->name));
         weights_close(w);
         CHECK(n > 8);
-        for (size_t i = 0; i < n; i++) break_tensor(&g, file, str_of(names[i]));
+        for (size_t i = 0; i < n; i++) break_tensor(&f.g, f.bytes, str_of(names[i]));
         free(names);
-        arena_free(&a);
-        golden_close(&g);
+        whole_close(&f);
     }
 }
 
@@ -218,27 +234,20 @@ TEST(gguf_tensors)
 TEST(gguf_bytes)
 {
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
-        struct golden g;
-        struct arena a;
-        struct str file;
-        struct rose_error err = {0};
+        struct whole f;
         int refused = 0;
-        golden_open(&g, files[k]);
-        arena_init(&a, 0);
-        CHECK(golden_write_gguf(&g));
-        CHECK_OK(file_read(&a, g.file, 1 << 24, &file, &err), err);
+        whole_open(&f, files[k]);
         for (size_t i = 0; i < 24; i++) {
-            put(&g, file, file.n * i / 24, 0, NULL, 0);
-            CHECK(!opens(&g, "cut"));
+            put(&f.g, f.bytes, f.bytes.n * i / 24, 0, NULL, 0);
+            CHECK(!opens(&f.g, "cut"));
         }
         for (size_t at = 24; at < 1500; at += 9 + k) {
             uint32_t value = at % 3 == 0 ? 0 : at % 3 == 1 ? 0xFFFFFFFF : 0x7FC00000; /* 0, -1, NaN */
-            put(&g, file, file.n, at, &value, 4);
-            refused += !opens(&g, "overwritten");
+            put(&f.g, f.bytes, f.bytes.n, at, &value, 4);
+            refused += !opens(&f.g, "overwritten");
         }
         CHECK(refused > 8);
-        arena_free(&a);
-        golden_close(&g);
+        whole_close(&f);
     }
 }
 
