@@ -103,7 +103,7 @@ static bool choose(const struct matmul_shape *s, const struct device_info *d, st
 
 /* ---- few rows through a ring ---- */
 
-enum { RING_ROWS = 64, TILE_RING = 41 };
+enum { RING_ROWS = 64, TILE_RING = 41, RING_BARRIERS = 24 };
 
 /* Codes and x are read once; from there kernels differ. */
 static void finish(const struct matmul_shape *s, const struct device_info *d, int format, struct plan *out)
@@ -119,8 +119,8 @@ static void finish(const struct matmul_shape *s, const struct device_info *d, in
 static int ring_stages(const struct device_info *d, int warps, int64_t stage)
 {
     int64_t most = d->shared_per_block ? (int64_t)d->shared_per_block : 227 << 10, fixed = warps * 1024 + 16;
-    int beside = (int)((matmul_plan_shared(d) - fixed) / (stage + 16));
-    return beside >= 3 ? beside : (int)ROSE_MIN((most - fixed) / (stage + 16), 4);
+    int beside = (int)((matmul_plan_shared(d) - fixed) / (stage + RING_BARRIERS));
+    return beside >= 3 ? beside : (int)ROSE_MIN((most - fixed) / (stage + RING_BARRIERS), 4);
 }
 
 /* Fitted to an H200: ns an SM takes for a chunk of 16 rows, with 8 and with 64 columns of x; between them by columns. */
@@ -140,7 +140,8 @@ static bool by_ring(const struct matmul_shape *s, const struct device_info *d, s
     while (n < s->rows && n < RING_ROWS) n *= 2;
     int warps = n > 32 ? 8 : 12; /* with the producer 168 and 128 registers a thread */
     if (s->tile == TILE_RING || s->tile == TILE_RING + 1) warps = s->tile == TILE_RING ? 8 : 12;
-    int64_t stage = ceil_div(n * 512 + warps * BLOCKS_CHUNK_BYTES(format), 1024) * 1024, chunks = ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
+    const bool sums = has_minima(format) && n <= 16 && format != BLOCKS_Q5_K; /* of x, by a warp more */
+    int64_t stage = ceil_div(n * 512 + warps * BLOCKS_CHUNK_BYTES(format) + (sums ? n * 32 : 0), 1024) * 1024, chunks = ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
     int stages = ring_stages(d, warps, stage);
     if (stages < 2) return false;
     m->columns = 16 * warps / (1 + s->gated);
@@ -157,8 +158,8 @@ static bool by_ring(const struct matmul_shape *s, const struct device_info *d, s
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "K_TAIL", s->k % (BLOCKS_UNIT * BLOCKS_CHUNK) != 0);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(32 * warps + 32);
-    out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + 16) + warps * 1024 + 16));
+    out->block = (uint32_t)(32 * warps + 32 + 32 * sums);
+    out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + RING_BARRIERS) + warps * 1024 + 16));
     m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(32 * warps) * 4;
     m->counter_bytes = (size_t)m->tiles * 4;
     finish(s, d, format, out);

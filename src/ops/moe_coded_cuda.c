@@ -21,30 +21,44 @@ int moe_coded_format(const struct op_weight *w)
 
 enum { CODED_ROWS = 64, BF16_LEAST = 16, FEW_TOKENS = 8, FEW_PICKS = 256 };
 
+/* Measured on an H200 (Qwen3-30B-A3B's shape, a layer, T 512 / 2,048 / 8,192, us): Q4_K_M 460 / 828 / 2,409, by panels 652 / 915 / 1,650; Q8_0 442 / 712, Q4_0 368 / 654.
+ * MXFP4 457 / 1,117, by panels 522 / 875. Q5_K spills, Q6_K and biases do with tiles of 128 rows. */
+enum { DECODED_LEAST = 24, DECODED_MOST = 160, SMALL_EACH = 40 }; /* rows an expert; up to SMALL_EACH tiles have 64 */
+static bool decodes(int format) { return format >= 0 && format < BLOCKS_FORMATS && format != BLOCKS_Q5_K; }
+
+bool moe_blocks_wgmma_fits(const struct moe_mlp_shape *s, bool down, const struct device_info *d)
+{
+    double each = (double)s->tokens * s->top_k / s->experts;
+    int format = (down ? s->down_format : s->up_format) - 1;
+    bool small = format == BLOCKS_Q6_K || format == BLOCKS_MXFP4 || (down ? s->down_bias : s->gate_bias);
+    return plan_arch(d) == 900 && !s->deterministic && decodes(format) && each > DECODED_LEAST && each <= (small ? SMALL_EACH : DECODED_MOST);
+}
+
 /* A panel costs its bytes three times and the ramps of its launches; from so many rows an expert on the bf16 products earn that. */
-static double most_each(const struct moe_mlp_shape *s)
+static double most_each(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     enum { BLOCKS_EACH = 48 };
-    return s->up_format == 1 + MOE_FP8 || s->down_format == 1 + MOE_FP8 ? INFINITY : BLOCKS_EACH;
+    if (s->up_format == 1 + MOE_FP8 || s->down_format == 1 + MOE_FP8) return INFINITY;
+    return plan_arch(d) == 900 && decodes(s->up_format - 1) && decodes(s->down_format - 1) ? DECODED_LEAST : BLOCKS_EACH;
 }
 
 struct moe_mlp_form moe_coded_form(const struct moe_mlp_shape *s, const struct device_info *d)
 {
     double each = (double)s->tokens * s->top_k / s->experts;
     struct moe_mlp_form form = {.kernel = MOE_MLP_GROUP, .tile = each <= 4 ? 8 : each <= 10 ? 16 : each <= 24 ? 32 : CODED_ROWS};
-    form.coded = s->deterministic || each <= most_each(s);
+    form.coded = s->deterministic || each <= most_each(s, d);
     /* Measured (H200): more tokens of FP8 and MXFP4 are faster by tiles. */
     int few = s->up_format == 1 + MOE_FP8 ? 1 : s->up_format == 1 + BLOCKS_MXFP4 ? 4 : FEW_TOKENS;
     if (s->route && s->max_tokens <= few && s->max_tokens * s->top_k <= FEW_PICKS && plan_arch(d) >= 900 && !s->deterministic && s->up_format > 0 && s->down_format > 0)
         return (struct moe_mlp_form){.kernel = MOE_MLP_FEW, .tile = 1};
-    if (moe_fp8_fits(s, d)) return (struct moe_mlp_form){.kernel = MOE_MLP_WGMMA, .tile = each <= 40 ? 64 : 128, .fp8 = true};
+    if (moe_fp8_fits(s, d)) return (struct moe_mlp_form){.kernel = MOE_MLP_WGMMA, .tile = each <= SMALL_EACH ? 64 : 128, .fp8 = true};
     bool bf16 = !s->up_format || !s->down_format || s->up_format == MOE_MIXED;
     if (form.coded) {
         if (bf16) form.tile = form.tile < BF16_LEAST ? BF16_LEAST : form.tile;
         return form;
     }
     if (plan_arch(d) == 900) form.kernel = MOE_MLP_WGMMA;
-    form.tile = each <= (plan_arch(d) == 900 ? 40 : 64) ? 64 : 128;
+    form.tile = each <= (plan_arch(d) == 900 ? SMALL_EACH : 64) ? 64 : 128;
     return form;
 }
 
@@ -153,20 +167,29 @@ static int matrices_of(const struct op_moe_mlp *op, bool down, const struct op_w
     return down ? 1 : 2;
 }
 
-enum rose_status moe_coded_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_places *at,
-                                  program_buffer_id x, program_buffer_id y, struct rose_error *err)
+/* The matrices of a product, all at one distance from expert to expert. */
+static enum rose_status weights_of(const struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const void *weight[2], const void *scale[2],
+                                   int64_t *stride, struct rose_error *err)
 {
     const struct op_weight *w[2];
     const char *name[2];
-    struct plan plan;
-    struct moe_coded_params p = {.bias = {down ? op->down_bias : op->gate_bias, down ? NULL : op->up_bias}, .x_stride = down ? s->ffn : op->x.stride};
     int matrices = matrices_of(op, down, w, name);
     for (int i = 0; i < matrices; i++) {
-        int64_t stride;
-        ROSE_TRY(moe_mlp_cuda_stride(program, name[i], w[i], s->experts, down ? s->hidden : s->ffn, down ? s->ffn : s->hidden, &stride, err));
-        if (i && stride != p.weight_stride) return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
-        p.weight[i] = w[i]->data, p.scale[i] = w[i]->scales, p.weight_stride = stride;
+        int64_t each;
+        ROSE_TRY(moe_mlp_cuda_stride(program, name[i], w[i], s->experts, down ? s->hidden : s->ffn, down ? s->ffn : s->hidden, &each, err));
+        if (i && each != *stride) return status_set(err, ROSE_INTERNAL, "moe_mlp: gate and up matrices of the experts lie at different distances");
+        weight[i] = w[i]->data, *stride = each;
+        if (scale) scale[i] = w[i]->scales;
     }
+    return ROSE_OK;
+}
+
+enum rose_status moe_coded_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_places *at,
+                                  program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct plan plan;
+    struct moe_coded_params p = {.bias = {down ? op->down_bias : op->gate_bias, down ? NULL : op->up_bias}, .x_stride = down ? s->ffn : op->x.stride};
+    ROSE_TRY(weights_of(program, op, s, down, p.weight, p.scale, &p.weight_stride, err));
     ROSE_TRY(moe_coded_plan(s, down, &program->device->info, &plan, err));
     struct program_launch l = {.name = down ? "moe_down" : "moe_gate_up", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
     ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
@@ -182,6 +205,57 @@ enum rose_status moe_coded_record(struct program *program, const struct op_moe_m
     program_add(program, &l);
     return ROSE_OK;
 }
+
+enum rose_status moe_blocks_wgmma_plan(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
+{
+    int format = (down ? s->down_format : s->up_format) - 1, rows = s->tile, stage = (256 + rows) * 128, rest = rows * 256 + 8 * (s->experts + 1) + 256,
+        room = d->shared_per_block ? (int)ROSE_MIN(d->shared_per_block, (size_t)1 << 20) : 227 << 10;
+    if (format < 0 || format >= BLOCKS_FORMATS || (rows != 64 && rows != 128)) return status_set(err, ROSE_INTERNAL, "moe_mlp: experts in an unknown format");
+    *out = (struct plan){.kernel = "moe_blocks_wgmma", .rows = s->tokens, .per = s->max_tokens, .times = d->units, .tiles = true, .block = 128 + (uint32_t)rows * 2};
+    if (moe_mlp_cuda_places(s, d) / rows * (ROSE_MAX(s->hidden, s->ffn) / 128 + 1) > INT32_MAX)
+        return status_set(err, ROSE_UNSUPPORTED, "moe_mlp: %d tokens of %d experts are too many tiles", s->max_tokens, s->top_k);
+    plan_int(out, "EXPERTS", s->experts);
+    plan_int(out, "TOP_K", s->top_k);
+    plan_int(out, "N", down ? s->hidden : s->ffn);
+    plan_int(out, "K", down ? s->ffn : s->hidden);
+    plan_int(out, "GATED", !down);
+    plan_int(out, "GATHER", !down);
+    plan_int(out, "ACT", (int)s->activation);
+    plan_int(out, "EXPERT_BIAS", down ? s->down_bias : s->gate_bias);
+    plan_element(out, s->f16);
+    plan_int(out, "FORMAT", format);
+    plan_int(out, "ROWS", rows);
+    plan_int(out, "STAGES", ROSE_MIN((room - rest) / stage, 6));
+    out->shared_bytes = (uint32_t)(plan_get(out, "STAGES") * stage + rest);
+    moe_coded_cost(s, down, d, out);
+    double us = out->ops / (d->units * 3.5e12) * 1e6; /* a guess */
+    if (us > out->predicted_us) out->predicted_us = us;
+    return ROSE_OK;
+}
+
+enum rose_status moe_blocks_wgmma_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *s, bool down, const struct moe_mlp_places *at,
+                                         program_buffer_id x, program_buffer_id y, struct rose_error *err)
+{
+    struct plan plan;
+    struct moe_blocks_wgmma_params p = {.t = {.bias = {down ? op->down_bias : op->gate_bias, down ? NULL : op->up_bias}, .x_stride = down ? s->ffn : op->x.stride}};
+    ROSE_TRY(weights_of(program, op, s, down, p.weight, NULL, &p.weight_stride, err));
+    ROSE_TRY(moe_blocks_wgmma_plan(s, down, &program->device->info, &plan, err));
+    struct program_launch l = {.name = down ? "moe_down" : "moe_gate_up", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
+    ROSE_TRY(plan_record(&plan, program, op->x.rows, 0, &l, err));
+    l.rows_param = 0;
+    program_use(&l, x, PROGRAM_READ, offsetof(struct moe_blocks_wgmma_params, t.x));
+    if (!down) {
+        l.uses[l.uses_count - 1].byte_offset = (uint32_t)op->x.offset * 2;
+        program_use(&l, at->source, PROGRAM_READ, offsetof(struct moe_blocks_wgmma_params, t.source));
+    }
+    program_use(&l, program_counters(program, "moe_tiles", 8), PROGRAM_UPDATE, offsetof(struct moe_blocks_wgmma_params, t.counter));
+    program_use(&l, at->counts, PROGRAM_READ, offsetof(struct moe_blocks_wgmma_params, t.counts));
+    program_use(&l, at->offsets, PROGRAM_READ, offsetof(struct moe_blocks_wgmma_params, t.offsets));
+    program_use(&l, y, PROGRAM_WRITE, offsetof(struct moe_blocks_wgmma_params, t.y));
+    program_add(program, &l);
+    return ROSE_OK;
+}
+
 
 /* Experts [first, first + count) of one matrix to their places in the panel, from byte `at` on. */
 static enum rose_status decode(struct program *program, const struct op_moe_mlp *op, const struct op_weight *w, int64_t weight_stride, int64_t panel_stride, int32_t first,

@@ -34,6 +34,12 @@ enum rose_status moe_coded_record(struct program *program, const struct op_moe_m
 enum rose_status moe_panel_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *shape, bool down, const struct moe_mlp_places *at,
                                   program_buffer_id x, program_buffer_id y, struct rose_error *err);
 
+/* Blocks with many tokens on Hopper: decoded within the product, where panels of all experts would cost more than they spare. */
+bool moe_blocks_wgmma_fits(const struct moe_mlp_shape *shape, bool down, const struct device_info *device);
+enum rose_status moe_blocks_wgmma_plan(const struct moe_mlp_shape *shape, bool down, const struct device_info *device, struct plan *out, struct rose_error *err);
+enum rose_status moe_blocks_wgmma_record(struct program *program, const struct op_moe_mlp *op, const struct moe_mlp_shape *shape, bool down, const struct moe_mlp_places *at,
+                                         program_buffer_id x, program_buffer_id y, struct rose_error *err);
+
 /* FP8 with many tokens on Hopper (moe_fp8_cuda.c): activations are quantised, and both products multiply codes. */
 bool moe_fp8_fits(const struct moe_mlp_shape *shape, const struct device_info *device);
 /* shape->tile: 64, 128. */

@@ -572,6 +572,7 @@ static enum rose_status record_product(struct program *program, const struct op_
     int format = down ? s->down_format : s->up_format;
     struct moe_mlp_form form = moe_mlp_cuda_form(s, &program->device->info);
     if (format && format != MOE_MIXED && form.coded) return moe_coded_record(program, op, s, down, at, x, y, err);
+    if (format && form.kernel == MOE_MLP_WGMMA && moe_blocks_wgmma_fits(s, down, &program->device->info)) return moe_blocks_wgmma_record(program, op, s, down, at, x, y, err);
     if (format) return moe_panel_record(program, op, s, down, at, x, y, err);
     ROSE_TRY(find_matrices(program, op, s, down, &m, err));
     return moe_mlp_cuda_product(program, op, s, down, &m, at, x, y, err);

@@ -114,6 +114,9 @@ static void add_experts(struct others *o, const struct device_info *device, int 
     s.route = NULL, s.tokens = s.max_tokens = 256, s.tile = 64;
     CHECK_OK(moe_fp8_plan(&s, false, device, &plan, &err), err);
     add(o, &plan, arch);
+    s.up_format = s.down_format = 1 + BLOCKS_Q4_0;
+    CHECK_OK(moe_blocks_wgmma_plan(&s, false, device, &plan, &err), err);
+    add(o, &plan, arch);
 }
 
 static void add_planned(struct others *o, int arch)

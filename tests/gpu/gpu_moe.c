@@ -317,7 +317,7 @@ static void coded_weights(struct stack *k, const struct shape *s)
 static struct shape qwen(int tokens);
 static void coded_benches(int only)
 {
-    static const int tokens[] = {1, 2, 8, 32, 128, 512, 2048, 8192};
+    static const int tokens[] = {1, 2, 8, 32, 128, 256, 512, 1024, 2048, 8192};
     struct stack k = {0};
     for (int run = 0; run < 2; run++) {
         if (run == 1) ok(jit_compile_all(jit_, &err_));

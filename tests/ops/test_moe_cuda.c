@@ -139,6 +139,20 @@ TEST(coded)
     }
 }
 
+/* Hopper decodes blocks within the products of 24 to 160 rows an expert: tiles of 64 and 128 places, whole chunks of k and tails. */
+TEST(decoded)
+{
+    static const enum dtype types[][3] = {{DTYPE_Q4_K, DTYPE_Q4_K, DTYPE_Q6_K}, {DTYPE_Q4_1, DTYPE_Q4_1, DTYPE_MXFP4}, {DTYPE_Q5_K, DTYPE_Q5_K, DTYPE_Q4_0}};
+    begin(SIMT_DRIVER_SM90);
+    for (int i = 0; i < 3; i++) { /* the last one's gate and up become panels */
+        struct shape s = shape(i ? 150 : 80, 0);
+        s.route.experts = 12, s.route.hidden = i == 1 ? 160 : 256, s.ffn = i == 1 ? 192 : 256, s.bias = i != 1;
+        memcpy(s.types, types[i], sizeof s.types);
+        check(&s, (enum moe_skew)i);
+    }
+    end(3);
+}
+
 /* Few tokens choose the experts within the products (FP8 one, MXFP4 four at most): all formats, pieces of k, tails. */
 TEST(coded_few)
 {
@@ -171,4 +185,4 @@ TEST(coded_wgmma)
     end(3);
 }
 
-TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded), CASE(coded_few), CASE(coded_wgmma))
+TEST_MAIN(CASE(few), CASE(wgmma), CASE(tiles), CASE(deterministic), CASE(refused), CASE(coded), CASE(decoded), CASE(coded_few), CASE(coded_wgmma))

@@ -233,6 +233,11 @@ TEST(compiles)
                         CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);
                     }
                 }
+                if (a == 2 && i == 3 && (f == BLOCKS_Q4_K || f == BLOCKS_Q6_K || f == BLOCKS_Q8_0)) {
+                    s.tile = f == BLOCKS_Q6_K ? 64 : 128;
+                    CHECK_OK(moe_blocks_wgmma_plan(&s, f == BLOCKS_Q8_0, &d, &plan, &err), err);
+                    CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);
+                }
                 if (f == MOE_FP8 || i) continue;
                 CHECK_OK(moe_panel_plan(&(struct moe_panel_shape){.format = f, .n = 768, .k = 2048, .experts = 32}, &d, &plan, &err), err);
                 CHECK_OK(plan_request(&plan, jit, d.arch, &kernels[n++], &err), err);

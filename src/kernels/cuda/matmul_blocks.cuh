@@ -40,6 +40,16 @@ DEVICE const unsigned char *blocks_chunk(const void *w, uint32_t units, uint32_t
 #define PLACE_16 (ACT_F16 ? 6 : 3)
 #define PLACE_32 (ACT_F16 ? 5 : 2)
 
+/* The bits that a code's first field has. A LOP3 takes one constant: with this one in a register that the compiler cannot see through (blocks_mask) a pair
+ * takes an instruction less. */
+#define BLOCKS_MASK \
+    (FORMAT == BLOCKS_Q8_0 ? 0x007f007fu : FORMAT == BLOCKS_MXFP4 ? 0x00070007u : FORMAT == BLOCKS_Q5_K ? 0x000f000fu << PLACE_32 : MINIMA ? 0x000f000fu << PLACE_16 : 0x000f000fu)
+/* rows: any number of rows that is no constant, below 2^31. */
+DEVICE uint32_t blocks_mask(uint32_t rows)
+{
+    return BLOCKS_MASK | rows >> 31;
+}
+
 /* v << by, by may be negative. */
 DEVICE uint32_t blocks_shift(uint32_t v, int by)
 {
@@ -48,48 +58,68 @@ DEVICE uint32_t blocks_shift(uint32_t v, int by)
 
 /* ---- codes as the A operands of a unit: a[half][4] of pairs ----------------------------------------------------------------- */
 
-/* Pair i of row `row` of nibbles. high: the unit's word of the high plane; unit: in the chunk. */
-DEVICE uint32_t blocks_pair(uint32_t word, uint32_t high, uint32_t unit, int row, int i)
+/* Pair i of row `row` of nibbles. high: the unit's word of the high plane; unit: in the chunk; mask: BLOCKS_MASK. */
+DEVICE uint32_t blocks_pair(uint32_t word, uint32_t high, uint32_t unit, int row, int i, uint32_t mask)
 {
-    if (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K) return (blocks_shift(word, PLACE_16 - 4 * i) & (0x000f000fu << PLACE_16)) | PAIR_16;
+    if (FORMAT == BLOCKS_Q4_1 || FORMAT == BLOCKS_Q4_K) return (blocks_shift(word, PLACE_16 - 4 * i) & mask) | PAIR_16;
     if (FORMAT == BLOCKS_Q5_K) {
         const int at = (int)(unit % 2) * 8 + row * 4 + i;
-        return (blocks_shift(word, PLACE_32 - 4 * i) & (0x000f000fu << PLACE_32)) | PAIR_32 | (blocks_shift(high, PLACE_32 + 4 - at) & (0x00100010u << PLACE_32));
+        return (blocks_shift(word, PLACE_32 - 4 * i) & mask) | PAIR_32 | (blocks_shift(high, PLACE_32 + 4 - at) & (0x00100010u << PLACE_32));
     }
     const uint32_t nibble = word >> (4 * i);
     if (FORMAT == BLOCKS_MXFP4) { /* e2m1's fields at the top of an element's, then twice the value: times 2^127, of f16 2^15 */
-        const uint32_t t = (nibble & 0x00080008u) << 12 | (nibble & 0x00070007u) << (ACT_F16 ? 9 : 6);
+        const uint32_t t = (nibble & 0x00080008u) << 12 | (nibble & mask) << (ACT_F16 ? 9 : 6);
         return element2_mul(as_element2(t), as_element2(ACT_F16 ? 0x78007800u : 0x7f007f00u)).bits;
     }
-    uint32_t v = (nibble & 0x000f000fu) | PAIR_UNITS;
+    uint32_t v = (nibble & mask) | PAIR_UNITS;
     if (FORMAT == BLOCKS_Q6_K) v |= blocks_shift(high, 4 - row * 8 - 2 * i) & 0x00300030u;
     return element2_add(as_element2(v), as_element2((PAIR_UNITS | 0x80008000u) + (FORMAT == BLOCKS_Q6_K ? 0x00200020u : 0x00080008u))).bits; /* - 160, - 136 */
 }
 /* Two signed bytes at bits 0 and 16: 128 + low seven bits, then - 128 or, with the sign, - 256, which differ in that bit (f16: 1024 and
  * 1152). */
-DEVICE uint32_t blocks_bytes(uint32_t t)
+DEVICE uint32_t blocks_bytes(uint32_t t, uint32_t mask)
 {
-    return element2_add(as_element2((t & 0x007f007fu) | PAIR_UNITS), as_element2((t & 0x00800080u) | PAIR_UNITS | 0x80008000u)).bits;
+    return element2_add(as_element2((t & mask) | PAIR_UNITS), as_element2((t & 0x00800080u) | PAIR_UNITS | 0x80008000u)).bits;
 }
 
-DEVICE void blocks_fragment(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t a[2][4])
+/* What a lane reads of a unit. */
+struct blocks_raw {
+    uint32_t w[FORMAT == BLOCKS_Q8_0 ? 4 : 2], high;
+};
+DEVICE struct blocks_raw blocks_raw_load(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane)
 {
-    if (FORMAT == BLOCKS_Q8_0) {
-        const u32x4 w = ld16(chunk + unit * 512 + lane * 16);
-        UNROLL for (int row = 0; row < 2; row++)
-            UNROLL for (int half = 0; half < 2; half++)
-            {
-                a[half][row] = blocks_bytes(w.v[row * 2 + half]);
-                a[half][row + 2] = blocks_bytes(w.v[row * 2 + half] >> 8);
-            }
-        return;
-    }
+    struct blocks_raw r;
+    r.high = 0;
+#if FORMAT == BLOCKS_Q8_0
+    const u32x4 w = ld16(chunk + unit * 512 + lane * 16);
+    UNROLL for (int i = 0; i < 4; i++) r.w[i] = w.v[i];
+#else
     const u32x2 w = ld8(chunk + unit * 256 + lane * 8);
-    uint32_t high = 0;
-    if (FORMAT == BLOCKS_Q5_K) high = ld4(blocks_high(chunk, units) + unit / 2 * 128 + lane * 4);
-    if (FORMAT == BLOCKS_Q6_K) high = ld4(blocks_high(chunk, units) + unit * 128 + lane * 4);
+    UNROLL for (int i = 0; i < 2; i++) r.w[i] = w.v[i];
+    if (FORMAT == BLOCKS_Q5_K) r.high = ld4(blocks_high(chunk, units) + unit / 2 * 128 + lane * 4);
+    if (FORMAT == BLOCKS_Q6_K) r.high = ld4(blocks_high(chunk, units) + unit * 128 + lane * 4);
+#endif
+    return r;
+}
+DEVICE void blocks_raw_fragment(const struct blocks_raw *r, uint32_t unit, uint32_t mask, uint32_t a[2][4])
+{
     UNROLL for (int row = 0; row < 2; row++)
-        UNROLL for (int i = 0; i < 4; i++) a[i / 2][i % 2 * 2 + row] = blocks_pair(w.v[row], high, unit, row, i);
+    {
+#if FORMAT == BLOCKS_Q8_0
+        UNROLL for (int half = 0; half < 2; half++)
+        {
+            a[half][row] = blocks_bytes(r->w[row * 2 + half], mask);
+            a[half][row + 2] = blocks_bytes(r->w[row * 2 + half] >> 8, mask);
+        }
+#else
+        UNROLL for (int i = 0; i < 4; i++) a[i / 2][i % 2 * 2 + row] = blocks_pair(r->w[row], r->high, unit, row, i, mask);
+#endif
+    }
+}
+DEVICE void blocks_fragment(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t mask, uint32_t a[2][4])
+{
+    const struct blocks_raw r = blocks_raw_load(chunk, units, unit, lane);
+    blocks_raw_fragment(&r, unit, mask, a);
 }
 
 /* ---- scales ------------------------------------------------------------------------------------------------------------------------ */
@@ -148,7 +178,7 @@ DEVICE void blocks_values(const unsigned char *chunk, uint32_t units, uint32_t u
 {
     uint32_t a[2][4];
     const f32x4 s = blocks_scale(chunk, units, unit, lane / 4);
-    blocks_fragment(chunk, units, unit, lane, a);
+    blocks_fragment(chunk, units, unit, lane, BLOCKS_MASK, a);
     UNROLL for (int e = 0; e < 8; e++)
     {
         const int half = e / 4, pair = e / 2 % 2 * 2;

@@ -182,7 +182,7 @@ DEVICE void few_chunk(float d[MATRICES][NT][4], const unsigned char *ring, unsig
         UNROLL_N(2) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++) /* all eight at once compile for seconds */
         {
             uint32_t a[2][4];
-            blocks_fragment(ring + g * CHUNK_BYTES, units, i, lane_id(), a);
+            blocks_fragment(ring + g * CHUNK_BYTES, units, i, lane_id(), BLOCKS_MASK, a);
             few_multiply(d[g], a, scales + (g * BLOCKS_CHUNK + i) * 128, x + (unit + i) * group * 64, (const unsigned char *)(sums + (unit + i) * NT * 8), rows);
         }
 }

@@ -9,19 +9,26 @@
  * No weight is rounded. Lane (q, c) takes elements 4c .. and 16 + 4c .. of a unit, of x from row 2 (q % 4) + q / 4: swizzled as TMA leaves
  * them, sixteen lanes then read all banks. Bits depend on the plan alone.
  *
- *     stage: x [4][N][64] elements, rows of 128 bytes, swizzled; a chunk of each warp's tile; whole KB. Behind the stages 1 KB a warp: scales
- *            f32 [8 units][8][4]; at the end of a tile sums of the up matrix on their way to the gate's warp
+ * Formats with minima: what they are multiplied with, sums of x over a unit, is the same for all tiles and added up once a stage.
+ *
+ *     stage: x [4][N][64] elements, rows of 128 bytes, swizzled; a chunk of each warp's tile; with minima sums of x, f32 [8 units][N / 8][4][2];
+ *            whole KB. Behind the stages 1 KB a warp: scales f32 [8 units][8][4]; at the end of a tile sums of the up matrix on their way to
+ *            the gate's warp
  *
  * Constants: FORMAT, N (8 .. 64), WARPS (8, 12, 16), STAGES, PARTS, K_TAIL (the last chunk of k is not whole); those of gemm_epilogue.cuh. */
 #define CLUSTER 0
 #define NORM 0
 #define KB 4
 #define CONSUMERS (32 * WARPS)
-#define THREADS (CONSUMERS + 32)
+/* Sums of x over units by one more warp; Q5_K's warps, and all where there are many columns, add up their own (H200, 14336x4096, us, own / another warp's:
+ * Q4_K 1 row 20.6 / 19.4, 16 25.3 / 23.4, 32 36.5 / 39.0, 64 58.9 / 77.0; Q5_K 1 row 23.9 / 24.3). */
+#define SUMS (MINIMA && N <= 16 && FORMAT != BLOCKS_Q5_K)
+#define THREADS (CONSUMERS + 32 + 32 * SUMS)
 #define ROWS (16 * WARPS)
 #define COLUMNS (ROWS / (1 + GATED))
 #define X_BYTES (N * 512)
-#define STAGE_BYTES ((X_BYTES + WARPS * CHUNK_BYTES + 1023) / 1024 * 1024)
+#define SUMS_BYTES (SUMS ? N * 32 : 0)
+#define STAGE_BYTES ((X_BYTES + WARPS * CHUNK_BYTES + SUMS_BYTES + 1023) / 1024 * 1024)
 #define UNITS (N < 32 ? 2 : 1) /* at once; all eight compile for seconds */
 #define EARLY (N < 32) /* the old y is asked for while weights stream: as many registers as there are sums */
 #define GEMV_ROW(c, e) BLOCKS_X_ROW(c, e)
@@ -94,10 +101,39 @@ DEVICE void ring_gated(const struct gemm_params *p, uint32_t tile, uint32_t firs
 }
 #endif
 
-DEVICE void ring_consume(const struct gemm_params *p, const unsigned char *stages, mbarrier *full, mbarrier *empty, struct gemv_run run, uint32_t group,
-                         uint32_t block, unsigned char *scales, uint32_t *last)
+#if SUMS
+/* Sums of x over unit `unit` of a stage, for all rows. */
+DEVICE void ring_sum_unit(unsigned char *x, uint32_t unit)
 {
-    const uint32_t warp = warp_id();
+    UNROLL for (uint32_t j = 0; j < N / 8; j++)
+    {
+        u32x2 b[2];
+        float sum[4];
+        blocks_x(x, unit, j, b);
+        blocks_sum(b, sum);
+        const u32x2 two = {{f32_bits(sum[0]), f32_bits(sum[1])}};
+        if (lane_id() < 4) st8(x + X_BYTES + WARPS * CHUNK_BYTES + ((unit * (N / 8) + j) * 4 + lane_id()) * 8, two);
+    }
+}
+/* Of every stage, by a warp that does nothing else. */
+DEVICE void ring_sums(const struct gemm_params *p, unsigned char *stages, mbarrier *full, mbarrier *summed, struct gemv_run run)
+{
+    uint32_t stage = 0, phase = 0;
+    for (uint32_t unit = run.begin; unit < run.end; unit++) {
+        const uint32_t units = ring_units(p, unit % run.len);
+        mbarrier_wait(&full[stage], phase);
+        UNROLL_N(UNITS) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++) ring_sum_unit(stages + stage * STAGE_BYTES, i);
+        warp_sync(FULL_WARP);
+        if (lane_id() == 0) mbarrier_arrive(&summed[stage]);
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+}
+#endif
+
+DEVICE void ring_consume(const struct gemm_params *p, unsigned char *stages, mbarrier *full, mbarrier *empty, mbarrier *summed, struct gemv_run run,
+                         uint32_t group, uint32_t block, unsigned char *scales, uint32_t *last)
+{
+    const uint32_t warp = warp_id(), mask = blocks_mask(p->rows);
     uint32_t stage = 0, phase = 0;
     for (uint32_t unit = run.begin; unit < run.end;) {
         const uint32_t tile = unit / run.len, from = unit % run.len, to = min_u32(run.len, from + run.end - unit);
@@ -107,17 +143,19 @@ DEVICE void ring_consume(const struct gemm_params *p, const unsigned char *stage
         if (unit == run.begin) grid_dependency_wait(); /* y and work may be a predecessor's */
         if (ACCUMULATE && !GATED && EARLY) gemv_results(p, tile, group * N, d, old, false);
         for (uint32_t s = from; s < to; s++) {
-            const unsigned char *x = stages + stage * STAGE_BYTES, *chunk = x + X_BYTES + warp * CHUNK_BYTES;
+            unsigned char *x = stages + stage * STAGE_BYTES;
+            const unsigned char *chunk = x + X_BYTES + warp * CHUNK_BYTES;
             const uint32_t units = ring_units(p, s);
             mbarrier_wait(&full[stage], phase);
             if (mine) {
                 blocks_chunk_scales(chunk, units, scales);
                 warp_sync(FULL_WARP);
+                if (SUMS) mbarrier_wait(&summed[stage], phase);
                 UNROLL_N(UNITS) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++)
                 {
                     uint32_t a[2][4];
-                    blocks_fragment(chunk, units, i, lane_id(), a);
-                    blocks_unit(d, a, scales, x, i);
+                    blocks_fragment(chunk, units, i, lane_id(), mask, a);
+                    blocks_unit(d, a, scales, x, i, SUMS ? x + X_BYTES + WARPS * CHUNK_BYTES : NULL);
                 }
             }
             warp_sync(FULL_WARP);
@@ -139,7 +177,7 @@ DEVICE void ring_consume(const struct gemm_params *p, const unsigned char *stage
 KERNEL(matmul_blocks_ring, struct gemm_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *scales = stages + STAGES * STAGE_BYTES;
-    mbarrier *full = (mbarrier *)(scales + WARPS * 1024), *empty = full + STAGES;
+    mbarrier *full = (mbarrier *)(scales + WARPS * 1024), *empty = full + STAGES, *summed = empty + STAGES;
     const uint32_t group = block_x() / p.g.blocks, block = block_x() % p.g.blocks;
     const struct gemv_run run = gemv_run_of(&p.g, block);
     if (thread_x() == CONSUMERS) tma_prefetch_map(&p.x);
@@ -148,13 +186,18 @@ KERNEL(matmul_blocks_ring, struct gemm_wgmma_params, p, THREADS, 1)
         {
             mbarrier_init(&full[s], 1);
             mbarrier_init(&empty[s], WARPS);
+            if (SUMS) mbarrier_init(&summed[s], 1);
         }
         fence_mbarrier_init();
     }
     block_sync();
     grid_dependency_launch();
     if (thread_x() < CONSUMERS)
-        ring_consume(&p.g, stages, full, empty, run, group, block, scales + warp_id() * 1024, (uint32_t *)(empty + STAGES));
+        ring_consume(&p.g, stages, full, empty, summed, run, group, block, scales + warp_id() * 1024, (uint32_t *)(empty + STAGES * (1 + SUMS)));
+#if SUMS
+    else if (thread_x() >= CONSUMERS + 32)
+        ring_sums(&p.g, stages, full, summed, run);
+#endif
     else if (lane_id() == 0)
         gemv_produce(&p, NULL, stages, full, empty, run, group * N, X_BYTES);
 }

@@ -126,8 +126,8 @@ DEVICE void multiply(float d[N / 2], const unsigned char *w, const unsigned char
     UNROLL_N(N < 32 ? 2 : 1) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++) /* all eight at once compile for seconds */
     {
         uint32_t a[2][4];
-        blocks_fragment(w, units, i, lane_id(), a);
-        blocks_unit(d, a, scales, x, i);
+        blocks_fragment(w, units, i, lane_id(), BLOCKS_MASK, a);
+        blocks_unit(d, a, scales, x, i, NULL);
     }
     warp_sync(FULL_WARP);
 }

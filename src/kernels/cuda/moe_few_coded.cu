@@ -152,7 +152,7 @@ DEVICE void multiply(float d[SETS][4], const unsigned char *w, uint32_t length, 
             if (K_TAIL && u >= units) break;
             const u32x4 bits = ld16(scales + (u * 8 + q) * 16);
             UNROLL for (int i = 0; i < 4; i++) s[i] = f32_from_bits(bits.v[i]);
-            blocks_fragment(chunk, units, u, lane_id(), a);
+            blocks_fragment(chunk, units, u, lane_id(), BLOCKS_MASK, a);
             UNROLL for (int half = 0; half < 1 + HALVES; half++)
             {
                 float t[4] = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -28,6 +28,7 @@
 #define COLS 256
 #define OUT (GATED ? 128 : 256)
 #define TILES_N ((N + OUT - 1) / OUT)
+#define DECODE 0
 #define X_PER16 16
 #define MATRICES (1 + GATED)
 #define RESULT_BYTES (16 * (GATED ? 64 : 256)) /* of a warp */
@@ -237,7 +238,7 @@ KERNEL(moe_fp8_wgmma, struct moe_fp8_wgmma_params, p, THREADS, 1)
     const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
     if (group == 0) {
         registers_shrink(56);
-        produce(&p.t, offsets, counts, stages, full, empty, &queue, tiles);
+        produce(&p.t, NULL, offsets, counts, stages, full, empty, &queue, tiles);
     } else {
         registers_grow(224);
         consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, largest, full, empty, &queue, tiles, group - 1);

@@ -23,8 +23,17 @@
 /* A consumer gives a stage back when it has begun the next. */
 STATIC_ASSERT(K % X_PER16 == 0 && N % 8 == 0 && STAGES >= LAG + 2 && STAGES < SLOTS - 1, "shapes do not fit");
 
-/* The weights of a step, by one thread: COLS rows. */
+/* The weights of a step: COLS rows. By TMA one thread asks for them; with DECODE all threads put them there (struct weights: what they know of
+ * a tile), and no barrier expects bytes. */
+#if DECODE
+DEVICE void weights_begin(struct weights *w, const struct tile *t);
+DEVICE void weights_step(struct weights *w, unsigned char *to, uint32_t step);
+#else
+struct weights {
+    uint32_t none;
+};
 DEVICE void produce_weights(const struct moe_wgmma_params *p, const struct tile *t, unsigned char *to, uint32_t step, mbarrier *full);
+#endif
 
 /* The block's tiles in turn; shared memory. */
 struct queue {
@@ -38,7 +47,7 @@ DEVICE uint32_t queue_wait(const struct queue *q, uint32_t i)
     return q->tile[i % SLOTS];
 }
 
-DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
+DEVICE void produce(const struct moe_wgmma_params *p, struct weights *w, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
                     mbarrier *empty, const struct queue *queue, uint32_t tiles)
 {
     const uint32_t chunk = thread_x() % 8, row0 = thread_x() / 8;
@@ -59,14 +68,21 @@ DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             at[i] = (uint32_t)((uint64_t)from * p->x_stride / X_PER16) + chunk;
         }
         const char *x = (const char *)p->x;
+#if DECODE
+        weights_begin(w, &t);
+#else
+        (void)w;
+#endif
         UNROLL_N(1) for (uint32_t s = 0; s < STEPS; s++)
         {
             unsigned char *to = stages + stage * STAGE_BYTES;
             mbarrier_wait(&empty[stage], phase);
+#if !DECODE
             if (thread_x() == 0) {
                 mbarrier_arrive_expect(&full[stage], COLS * 128);
                 produce_weights(p, &t, to + ROWS * 128, s, &full[stage]);
             }
+#endif
             const bool in_k = K % (X_PER16 * 8) == 0 || (s * 8 + chunk) * X_PER16 < K;
             UNROLL for (uint32_t i = 0; i < PASSES; i++)
             {
@@ -75,6 +91,9 @@ DEVICE void produce(const struct moe_wgmma_params *p, const uint32_t *offsets, c
             }
             cp_async_commit();
             x += 128;
+#if DECODE
+            weights_step(w, to + ROWS * 128, s);
+#endif
             if (issued >= LAG) {
                 cp_async_wait(LAG);
                 fence_proxy_async();

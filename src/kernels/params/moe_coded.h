@@ -39,6 +39,13 @@ struct moe_fp8_wgmma_params {
     int64_t w_scale_stride;        /* bytes between experts */
 };
 
+/* moe_blocks_wgmma: as moe_wgmma. */
+struct moe_blocks_wgmma_params {
+    struct moe_wgmma_params t; /* its maps are unused */
+    const void *weight[2];     /* of the first expert */
+    int64_t weight_stride;     /* bytes between experts */
+};
+
 /* moe_panel: matrices of experts in a block format as bf16, of experts that have tokens. */
 struct moe_panel_params {
     const void *weight; /* of the panel's first expert */

@@ -1,0 +1,110 @@
+// arch: sm_90a
+/* moe_wgmma.cu with weights in a block format of GGUF: the producer decodes each step's weights into the stage, where TMA would have put them, so that
+ * no 16-bit copy of them passes through memory. Weights are rounded to 16 bits once, as a panel of them would be (moe_panel.cu).
+ *
+ *     producer: gathers x (moe_wgmma.cuh) and decodes: a warp has four tiles of 16 weight rows, two units (64 of k) of each a step; the words of the next step are asked for while one is decoded
+ *     stage:   [ROWS places | 256 weight rows] of 64 k, GATED 128 gate and 128 up rows
+ *
+ * Constants: those of moe_wgmma.cu; FORMAT. */
+#define CONSUMERS (ROWS / 64)
+#define THREADS (128 + CONSUMERS * 128)
+#define COLS 256
+#define OUT (GATED ? 128 : 256)
+#define TILES_N ((N + OUT - 1) / OUT)
+#define X_PER16 8
+#define DECODE 1
+#include "kernels/cuda/matmul_blocks.cuh"
+#include "kernels/params/moe_coded.h"
+
+#define UNITS (K / BLOCKS_UNIT) /* of a row */
+#define WEIGHT_TILES ((N + BLOCKS_TILE - 1) / BLOCKS_TILE)
+#define ITEMS 8 /* of a warp in a step: tiles by units */
+
+struct weights {
+    const struct moe_blocks_wgmma_params *p;
+    const unsigned char *w; /* the expert's matrix that this warp decodes */
+    uint32_t first;         /* the warp's first tile of it */
+    struct blocks_raw raw[ITEMS];
+};
+#include "kernels/cuda/moe_wgmma_rows.cuh"
+
+/* Where a chunk of item i's tile begins: i / 2 counts the warp's tiles. w: of the warp's matrix and expert. */
+DEVICE const unsigned char *item_chunk(const unsigned char *w, uint32_t first, uint32_t i, uint32_t unit)
+{
+    return blocks_chunk(w, UNITS, min_u32(first + i / 2, WEIGHT_TILES - 1), unit / BLOCKS_CHUNK);
+}
+DEVICE uint32_t item_units(uint32_t unit)
+{
+    return UNITS % BLOCKS_CHUNK == 0 ? BLOCKS_CHUNK : min_u32(UNITS - unit / BLOCKS_CHUNK * BLOCKS_CHUNK, BLOCKS_CHUNK);
+}
+
+/* A unit of a tile as 16-bit values. to: the tile's first row in the stage; at: 0 or 1, which half of the stage's k. */
+DEVICE void decode_unit(const unsigned char *chunk, uint32_t unit, const struct blocks_raw *raw, unsigned char *to, uint32_t at)
+{
+    const uint32_t q = lane_id() / 4, c = lane_id() % 4, in = unit % BLOCKS_CHUNK;
+    const f32x4 s = blocks_scale(chunk, item_units(unit), in, q);
+    uint32_t a[2][4];
+    blocks_raw_fragment(raw, in, BLOCKS_MASK, a);
+    UNROLL for (uint32_t row = 0; row < 2; row++)
+        UNROLL for (uint32_t half = 0; half < 2; half++)
+        {
+            const float scale = s.v[HALVES ? half * 2 + row : row], least = MINIMA ? s.v[2 + row] + CODE_OFFSET * scale : 0.0f;
+            u32x2 out;
+            UNROLL for (uint32_t i = 0; i < 2; i++)
+            {
+                const element2 both = as_element2(a[half][i * 2 + row]);
+                const float lo = element2_lo_f32(both), hi = element2_hi_f32(both);
+                out.v[i] = (MINIMA ? f32_to_element2(fma_f32(scale, lo, -least), fma_f32(scale, hi, -least)) : f32_to_element2(scale * lo, scale * hi)).bits;
+            }
+            st8(to + (row * 8 + q) * 128 + (((at * 4 + half * 2 + c / 2) ^ q) << 4) + c % 2 * 8, out);
+        }
+}
+
+DEVICE void weights_begin(struct weights *w, const struct tile *t)
+{
+    const uint32_t warp = warp_id();
+    w->first = t->column / BLOCKS_TILE + (GATED ? warp % 2 : warp) * 4;
+    w->w = (const unsigned char *)w->p->weight[GATED ? warp / 2 : 0] + (uint64_t)t->expert * w->p->weight_stride;
+    UNROLL for (uint32_t i = 0; i < ITEMS; i++)
+    {
+        const uint32_t unit = min_u32(i % 2, UNITS - 1);
+        w->raw[i] = blocks_raw_load(item_chunk(w->w, w->first, i, unit), item_units(unit), unit, lane_id());
+    }
+}
+DEVICE void weights_step(struct weights *w, unsigned char *to, uint32_t step)
+{
+    UNROLL for (uint32_t i = 0; i < ITEMS; i++)
+    {
+        const uint32_t unit = min_u32(step * 2 + i % 2, UNITS - 1), next = min_u32(step * 2 + 2 + i % 2, UNITS - 1); /* behind k x is zero */
+        decode_unit(item_chunk(w->w, w->first, i, unit), unit, &w->raw[i], to + (warp_id() * 64 + i / 2 * 16) * 128, i % 2);
+        w->raw[i] = blocks_raw_load(item_chunk(w->w, w->first, i, next), item_units(next), next % BLOCKS_CHUNK, lane_id());
+    }
+}
+
+KERNEL(moe_blocks_wgmma, struct moe_blocks_wgmma_params, p, THREADS, 1)
+{
+    unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
+    mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
+    struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
+    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
+    if (thread_x() == 0) {
+        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
+        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 128), mbarrier_init(&empty[i], CONSUMERS * 4);
+        fence_mbarrier_init();
+    }
+    grid_dependency_wait();
+    grid_dependency_launch();
+    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+        offsets[e] = ((const uint32_t *)p.t.offsets)[e];
+        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.t.counts)[e];
+    }
+    block_sync();
+    const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
+    if (group == 0) {
+        struct weights w;
+        w.p = &p;
+        produce(&p.t, &w, offsets, counts, stages, full, empty, &queue, tiles);
+    } else {
+        consume(&p.t, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, tiles, group - 1);
+    }
+}
