@@ -40,12 +40,12 @@ static enum rose_status from_directory(const char *dir, struct text *t, struct s
     ROSE_TRY(read_optional(a, dir, "tokenizer_config.json", MAX_TOKENIZER_FILE, &files.config_json, err));
     ROSE_TRY(read_optional(a, dir, "special_tokens_map.json", MAX_TOKENIZER_FILE, &files.special_tokens_map, err));
     if (!files.tokenizer_json.n)
-        return status_at(err, ROSE_NOT_FOUND, dir, -1, "%s has no tokenizer.json (save the tokenizer with transformers' save_pretrained to make one)", dir);
+        return status_at(err, ROSE_NOT_FOUND, dir, -1, "%s has no tokenizer.json, or an empty one (save the tokenizer with transformers' save_pretrained to make one)", dir);
     ROSE_TRY(read_optional(a, dir, "sentence_bert_config.json", MAX_TOKENIZER_FILE, &sentence, err));
     if (sentence.n) ROSE_TRY(json_parse(a, "sentence_bert_config.json", sentence, &transformer, err));
     files.lower_case = json_bool(json_get(transformer, "do_lower_case"), false);
     enum rose_status s = tokenizer_from_json(&files, &t->tokenizer, err);
-    if (s != ROSE_OK) return status_wrap(err, s, "%s/tokenizer.json", dir);
+    if (s != ROSE_OK) return status_wrap(err, s, "%s", dir) /* the message names which of its files */;
     ROSE_TRY(read_optional(a, dir, "chat_template.jinja", MAX_TEMPLATE_FILE, chat, err));
     if (chat->n || !files.config_json.n) return ROSE_OK;
     const struct json *config;

@@ -56,7 +56,8 @@ int cli_cache(const struct cli_command *self, int argc, char **argv)
     int64_t limit;
     if (!cli_parse(self, argc, argv, NULL, 0, &count, &status)) return status;
     enum rose_status s = cli_packed_cache(o.limit, &off, &limit, &err);
-    if (s == ROSE_OK) s = rose_packed_cache(NULL, limit, o.clear, &text, &err);
+    if (s != ROSE_OK) return cli_usage(self, "%s", err.message);
+    s = rose_packed_cache(NULL, limit, o.clear, &text, &err);
     if (s != ROSE_OK) return cli_error(s, &err);
     arena_init(&arena, 0);
     struct strbuf out = {0};

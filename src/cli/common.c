@@ -94,6 +94,13 @@ static bool check_values(const struct cli_command *self, const struct option *op
         *status = cli_usage(self, "--device %s: it is none of auto, cpu, cuda, cuda:N", cli_common.device);
         return false;
     }
+    bool off;
+    int64_t bytes;
+    struct rose_error err;
+    if (has_option(options, count, &cli_common.packed_cache) && cli_packed_cache(cli_common.packed_cache, &off, &bytes, &err) != ROSE_OK) {
+        *status = cli_usage(self, "%s", err.message);
+        return false;
+    }
     for (int i = 0; has_option(options, count, biases) && i < biases->count; i++)
         if (!parse_bias(biases->items[i], &bias)) {
             *status = cli_usage(self, "--logit-bias %s: write ID=X, for example 42=-100", biases->items[i]);

@@ -17,7 +17,7 @@ static const struct option options[] = {
     {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "no chat template: the model continues the text", &o.raw},
     {"system", 0, OPTION_TEXT, NULL, "TEXT", NULL, NULL, 0, 0, "a system message before the prompt", &o.system},
     {"json", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "one JSON object instead of streaming text", &o.json},
-    {"logprobs", 0, OPTION_INT, NULL, "K", NULL, "-1", -1, 20, "with --json: log-probabilities with K alternatives; -1: none", &o.logprobs},
+    {"logprobs", 0, OPTION_INT, NULL, "K", NULL, "-1", -1, 20, "with --json: log-probabilities with K alternatives, at most 20; -1: none", &o.logprobs},
     {"prompt-logprobs", 0, OPTION_INT, NULL, "K", NULL, "-1", -1, 20, "with --json: the same for the prompt's tokens", &o.prompt_logprobs},
     {"special", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "show special tokens; with --raw: recognise them in the prompt", &o.special},
     CLI_SAMPLING_OPTIONS,

@@ -39,7 +39,7 @@ static enum rose_status check(const struct rose_request *in, const int32_t *toke
     if (count > (size_t)l->context || (count == (size_t)l->context && in->max_tokens != 0))
         return status_set(err, ROSE_LIMIT, "the prompt has %zu tokens and the context holds %d, answer included; shorten it or start with a larger --ctx", count, l->context);
     if (in->max_tokens > 0 && (size_t)in->max_tokens > (size_t)l->context - count)
-        return status_set(err, ROSE_LIMIT, "the prompt has %zu tokens and %d more are wanted; the context holds %d", count, in->max_tokens, l->context);
+        return status_set(err, ROSE_LIMIT, "the prompt has %zu tokens and %d more are wanted; the context holds %d: ask for fewer or start with a larger --ctx", count, in->max_tokens, l->context);
     if (in->max_tokens < -1) return status_set(err, ROSE_INVALID, "max_tokens must not be negative");
     for (size_t i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= l->vocabulary)

@@ -19,7 +19,7 @@ static enum rose_status read_json(struct arena *arena, const char *dir, const ch
     enum rose_status s = json_parse(arena, path, text, out, err);
     if (s != ROSE_OK) return status_wrap(err, s, "%s", path);
     if ((*out)->type == JSON_OBJECT) return ROSE_OK;
-    return status_at(err, ROSE_FORMAT, path, 0, "%s: an object was expected, not a %s", path,
+    return status_at(err, ROSE_FORMAT, path, 0, "%s: an object was expected, found: %s", path,
                      json_type_name((*out)->type));
 }
 

@@ -253,7 +253,7 @@ TEST(directories)
     in_dir("config.json", "{");
     dir_fails(ROSE_FORMAT, "config.json: JSON, line 1");
     in_dir("config.json", "[]");
-    dir_fails(ROSE_FORMAT, "an object was expected, not a array");
+    dir_fails(ROSE_FORMAT, "an object was expected, found: array");
     in_dir("config.json", "{\"a\":1}");
     in_dir("generation_config.json", "nul");
     dir_fails(ROSE_FORMAT, "generation_config.json");
