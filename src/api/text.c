@@ -45,7 +45,7 @@ static enum rose_status from_directory(const char *dir, struct text *t, struct s
     if (sentence.n) ROSE_TRY(json_parse(a, "sentence_bert_config.json", sentence, &transformer, err));
     files.lower_case = json_bool(json_get(transformer, "do_lower_case"), false);
     enum rose_status s = tokenizer_from_json(&files, &t->tokenizer, err);
-    if (s != ROSE_OK) return status_wrap(err, s, "%s", dir) /* the message names which of its files */;
+    if (s != ROSE_OK) return status_wrap(err, s, "%s", dir); /* the message names the file */
     ROSE_TRY(read_optional(a, dir, "chat_template.jinja", MAX_TEMPLATE_FILE, chat, err));
     if (chat->n || !files.config_json.n) return ROSE_OK;
     const struct json *config;
