@@ -84,27 +84,13 @@ DEVICE void weights_step(struct weights *w, unsigned char *to, uint32_t step)
 KERNEL(moe_blocks_wgmma, struct moe_blocks_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
-    mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
-    struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
-    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
-    if (thread_x() == 0) {
-        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
-        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 128), mbarrier_init(&empty[i], CONSUMERS * 4);
-        fence_mbarrier_init();
-    }
-    grid_dependency_wait();
-    grid_dependency_launch();
-    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
-        offsets[e] = ((const uint32_t *)p.t.offsets)[e];
-        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.t.counts)[e];
-    }
-    block_sync();
-    const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
+    const struct block_tiles b = tiles_begin(&p.t, (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES));
+    const uint32_t group = thread_x() / 128;
     if (group == 0) {
         struct weights w;
         w.p = &p;
-        produce(&p.t, &w, offsets, counts, stages, full, empty, &queue, tiles);
+        produce(&p.t, &w, b.offsets, b.counts, stages, b.full, b.empty, &b.queue, b.tiles);
     } else {
-        consume(&p.t, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, tiles, group - 1);
+        consume(&p.t, b.offsets, b.counts, stages, results + (warp_id() - 4) * RESULT_BYTES, b.full, b.empty, &b.queue, b.tiles, group - 1);
     }
 }

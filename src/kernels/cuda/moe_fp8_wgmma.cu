@@ -220,27 +220,13 @@ KERNEL(moe_fp8_wgmma, struct moe_fp8_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
     float *largest = (float *)(results + CONSUMERS * 4 * RESULT_BYTES);
-    mbarrier *full = (mbarrier *)(largest + 2 * CONSUMERS * ROWS), *empty = full + STAGES;
-    struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
-    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
-    if (thread_x() == 0) {
-        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
-        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4);
-        fence_mbarrier_init();
-    }
-    grid_dependency_wait();
-    grid_dependency_launch();
-    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
-        offsets[e] = ((const uint32_t *)p.t.offsets)[e];
-        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.t.counts)[e];
-    }
-    block_sync();
-    const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
+    const struct block_tiles b = tiles_begin(&p.t, (mbarrier *)(largest + 2 * CONSUMERS * ROWS));
+    const uint32_t group = thread_x() / 128;
     if (group == 0) {
         registers_shrink(56);
-        produce(&p.t, NULL, offsets, counts, stages, full, empty, &queue, tiles);
+        produce(&p.t, NULL, b.offsets, b.counts, stages, b.full, b.empty, &b.queue, b.tiles);
     } else {
         registers_grow(224);
-        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, largest, full, empty, &queue, tiles, group - 1);
+        consume(&p, b.offsets, b.counts, stages, results + (warp_id() - 4) * RESULT_BYTES, largest, b.full, b.empty, &b.queue, b.tiles, group - 1);
     }
 }

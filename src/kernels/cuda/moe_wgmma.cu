@@ -39,27 +39,13 @@ DEVICE void produce_weights(const struct moe_wgmma_params *p, const struct tile 
 KERNEL(moe_wgmma, struct moe_wgmma_params, p, THREADS, 1)
 {
     unsigned char *stages = dynamic_shared(), *results = stages + STAGES * STAGE_BYTES;
-    mbarrier *full = (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES), *empty = full + STAGES;
-    struct queue queue = {empty + STAGES, (uint32_t *)(empty + STAGES + SLOTS)};
-    uint32_t *offsets = queue.tile + SLOTS, *counts = offsets + EXPERTS + 1;
-    if (thread_x() == 0) {
-        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&queue.full[i], 1);
-        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129), mbarrier_init(&empty[i], CONSUMERS * 4);
-        fence_mbarrier_init();
-    }
-    grid_dependency_wait();
-    grid_dependency_launch();
-    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
-        offsets[e] = ((const uint32_t *)p.offsets)[e];
-        if (e < EXPERTS) counts[e] = ((const uint32_t *)p.counts)[e];
-    }
-    block_sync();
-    const uint32_t tiles = (offsets[EXPERTS] - offsets[0]) / ROWS * TILES_N, group = thread_x() / 128;
+    const struct block_tiles b = tiles_begin(&p, (mbarrier *)(results + CONSUMERS * 4 * RESULT_BYTES));
+    const uint32_t group = thread_x() / 128;
     if (group == 0) {
         if (CONSUMERS == 2) registers_shrink(56);
-        produce(&p, NULL, offsets, counts, stages, full, empty, &queue, tiles);
+        produce(&p, NULL, b.offsets, b.counts, stages, b.full, b.empty, &b.queue, b.tiles);
     } else {
         if (CONSUMERS == 2) registers_grow(224);
-        consume(&p, offsets, counts, stages, results + (warp_id() - 4) * RESULT_BYTES, full, empty, &queue, tiles, group - 1);
+        consume(&p, b.offsets, b.counts, stages, results + (warp_id() - 4) * RESULT_BYTES, b.full, b.empty, &b.queue, b.tiles, group - 1);
     }
 }

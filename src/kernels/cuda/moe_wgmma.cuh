@@ -47,6 +47,34 @@ DEVICE uint32_t queue_wait(const struct queue *q, uint32_t i)
     return q->tile[i % SLOTS];
 }
 
+/* A block's barriers, and the experts' rows in shared memory, from `full` on; returns when the predecessor has ended. */
+struct block_tiles {
+    mbarrier *full, *empty;
+    struct queue queue;
+    uint32_t *offsets, *counts, tiles;
+};
+DEVICE struct block_tiles tiles_begin(const struct moe_wgmma_params *p, mbarrier *full)
+{
+    struct block_tiles b;
+    b.full = full, b.empty = full + STAGES;
+    b.queue.full = b.empty + STAGES, b.queue.tile = (uint32_t *)(b.empty + STAGES + SLOTS);
+    b.offsets = b.queue.tile + SLOTS, b.counts = b.offsets + EXPERTS + 1;
+    if (thread_x() == 0) {
+        for (uint32_t i = 0; i < SLOTS; i++) mbarrier_init(&b.queue.full[i], 1);
+        for (uint32_t i = 0; i < STAGES; i++) mbarrier_init(&full[i], 129 - DECODE), mbarrier_init(&b.empty[i], CONSUMERS * 4);
+        fence_mbarrier_init();
+    }
+    grid_dependency_wait();
+    grid_dependency_launch();
+    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) {
+        b.offsets[e] = ((const uint32_t *)p->offsets)[e];
+        if (e < EXPERTS) b.counts[e] = ((const uint32_t *)p->counts)[e];
+    }
+    block_sync();
+    b.tiles = (b.offsets[EXPERTS] - b.offsets[0]) / ROWS * TILES_N;
+    return b;
+}
+
 DEVICE void produce(const struct moe_wgmma_params *p, struct weights *w, const uint32_t *offsets, const uint32_t *counts, unsigned char *stages, mbarrier *full,
                     mbarrier *empty, const struct queue *queue, uint32_t tiles)
 {
