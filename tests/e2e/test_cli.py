@@ -445,6 +445,18 @@ def sparse_llama(d, layers):
 
 
 @case
+def files_of_a_tokenizer_at_fault_are_named():
+    with directory() as d:
+        sparse_llama(d, 1)
+        for name, text, says in (("tokenizer.json", "", "or an empty one"), ("tokenizer.json", "{}", "tokenizer.json: the member model is missing"),
+                                 ("tokenizer_config.json", "nul", "(tokenizer_config.json)")):
+            for file, content in (("tokenizer.json", "{}"), (name, text)):
+                with open(os.path.join(d, file), "w") as f:
+                    f.write(content)
+            fails("tokenize", d, "Hi", says=[d, says])
+
+
+@case
 def weights_that_have_no_room():
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with directory() as d:
