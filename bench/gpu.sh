@@ -10,7 +10,8 @@
 #   products   matrix products; experts: FP8 and experts; torch: the peers, by the same method
 #
 # ops1, ops2, moe and compile make h200.csv, of 90 seconds at most each; rows are written as they come, and h200.csv is put together
-# anew after each of them, so that a run cut short leaves what it had. Parts may be run one by one, of the same programs.
+# anew after each of them, so that a run cut short leaves what it had. Parts may be run one by one, of the same programs; --parts table
+# only puts h200.csv together.
 # --sweep: other plans of each op too (not in h200.csv).
 #
 # The programs are built beforehand, where there is a compiler (make BUILD=build-gpu gpu-programs); NVRTC compiles the kernels here.
@@ -83,6 +84,7 @@ for part in $parts; do
     experts) timeout 120 "$BUILD/bench/gpu_fp8" && timeout 200 "$BUILD/tests/gpu/gpu_moe" --csv "$OUT/h200_moe.csv" ;;
     torch)
         if python3 -c 'import torch' 2>/dev/null; then timeout 90 python3 bench/peers/gpu_torch.py 60 "$OUT/h200_torch.csv"; fi ;;
+    table) ;; # h200.csv of the parts in $OUT/parts, from whichever runs they are
     *) echo "no part $part" >&2; exit 2 ;;
     esac || rc=1
     table

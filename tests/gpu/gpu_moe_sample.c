@@ -389,7 +389,12 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
     static struct program_launch l[MAX_LAUNCHES];
     static uint32_t grids[MAX_LAUNCHES][3];
     static struct sample_set m[128];
-    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
+    const struct sample_row *k = &kinds[kind].row;
+    enum sample_draw draw = k->temperature < 1e-5f                 ? SAMPLE_DRAW_GREEDY
+                            : k->top_k > 0 || k->min_p > 0         ? SAMPLE_DRAW_SOME
+                            : k->top_p < 1                         ? SAMPLE_DRAW_SHARE
+                                                                   : SAMPLE_DRAW_TEMPERATURE;
+    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_, .draw = draw};
     struct plan plan;
     int32_t blocks;
     if ((rows_ && rows_ != rows) || !ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;

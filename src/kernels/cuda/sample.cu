@@ -25,15 +25,11 @@
 /* ---- the part of a row that a block reads
  * ------------------------------------------------------------------------------ */
 
-/* The weights of a tile's logits relative to its largest. Where one is NaN, which weighs nothing, again without it. */
+/* The weights of a tile's logits relative to its largest; NaN weighs nothing. */
 DEVICE float tile_sum(const float *v, float most, float scale)
 {
     float sum = 0.0f;
-    UNROLL for (uint32_t i = 0; i < 16; i++) sum += weight_of(v[i], most, scale);
-    if (warp_any(FULL_WARP, sum != sum)) {
-        sum = 0.0f;
-        UNROLL for (uint32_t i = 0; i < 16; i++) sum += v[i] == v[i] ? weight_of(v[i], most, scale) : 0.0f;
-    }
+    UNROLL for (uint32_t i = 0; i < 16; i++) sum += weight_of(max_f32(v[i], -INF_F32), most, scale);
     return warp_sum_f32(sum, WARP);
 }
 

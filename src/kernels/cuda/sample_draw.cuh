@@ -77,13 +77,14 @@ DEVICE_CALL uint32_t bound_of(const float *stats, uint32_t k, uint32_t top)
 }
 
 /* One load of sub-blocks a lane: WARP * each / 64 of them a warp. bound: the least logit that is wanted. */
+#define GATHER_DEEP(each) (16 / (each)) /* loads of a lane at a time: 16 logits, which stay in registers */
 DEVICE void gather_part(struct source s, uint32_t n, float bound, uint32_t each)
 {
     uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
-    for (uint32_t i = warp_id() * per * 4; i < n; i += WARPS * per * 4) {
+    for (uint32_t i = warp_id() * per * GATHER_DEEP(each); i < n; i += WARPS * per * GATHER_DEEP(each)) {
         float v[4][8];
         uint32_t token[4];
-        UNROLL for (uint32_t u = 0; u < 4; u++)
+        UNROLL for (uint32_t u = 0; u < GATHER_DEEP(each); u++)
         {
             uint32_t j = i + u * per + lane_id() / vectors, sub = j < n ? LIST[j] : 0;
             token[u] =
@@ -92,7 +93,7 @@ DEVICE void gather_part(struct source s, uint32_t n, float bound, uint32_t each)
             load(s, token[u], each, v[u]);
         }
         uint32_t hits = 0;
-        UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
+        UNROLL for (uint32_t u = 0; u < GATHER_DEEP(each); u++) UNROLL for (uint32_t e = 0; e < each; e++) hits |=
             (uint32_t)(v[u][e] >= bound) << (u * each + e);
         /* One place in the pool for the whole warp's, shared out by a scan. */
         uint32_t mine = popcount_u32(hits), upto = warp_scan_u32(mine), to = 0;
@@ -106,7 +107,7 @@ DEVICE void gather_part(struct source s, uint32_t n, float bound, uint32_t each)
             const uint32_t bit = hits & (0u - hits);
             float x = v[0][0];
             uint32_t at = token[0];
-            UNROLL for (uint32_t u = 0; u < 4; u++) UNROLL for (uint32_t e = 0; e < each; e++)
+            UNROLL for (uint32_t u = 0; u < GATHER_DEEP(each); u++) UNROLL for (uint32_t e = 0; e < each; e++)
             {
                 x = bit == 1u << (u * each + e) ? v[u][e] : x;
                 at = bit == 1u << (u * each + e) ? token[u] + e : at;
