@@ -70,7 +70,7 @@ size_t cli_render_options(const struct option **options);
 #define CLI_KERNELS_COMMAND                                                                                                                          \
     {"kernels", "MODEL | layout LAYOUT", "What a model's steps are made of on a GPU; layouts, as a drawing.",                                        \
      "Each kind of launch with its kernel, grid, shared memory, registers, spills, size, compile time, bytes, the time that\nmemory or the tensor cores alone would "    \
-     "take (limit), the plan's prediction and, with --measure, the time; with --kernel its\nconstants too. Only the model's config is "    \
+     "take (limit), the plan's prediction and, with --measure, the time; with --kernel\nits constants too. Only the model's config is "    \
      "read; no GPU is needed. LAYOUT is written '(8,16):(16,1)', shape and\nstrides, or '<3,3,3> (8,64):(64,1)' with a swizzle before it.\n",      \
      cli_kernels, cli_kernels_options}
 
