@@ -280,6 +280,8 @@ enum { BLAS_ROWS = 65 };
 static bool blas_fits(const struct program *program, const struct op_matmul *op)
 {
     int64_t rows = plan_rows(program, op->x.rows);
+    /* How many samples a step of prompts has differs from step to step: the library would look for an algorithm, and load it, each time. */
+    if (op->x.rows == EXTENT_SAMPLES && program->expect.n[EXTENT_SAMPLES] != program->expect.n[EXTENT_ROWS]) return false;
     if (!program->device->blas || op->deterministic || value_f16(&op->x) || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
     bool own = op->gated && plan_arch(&program->device->info) == 900;
     if (own && value_aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
