@@ -140,7 +140,7 @@ static bool by_ring(const struct matmul_shape *s, const struct device_info *d, s
     while (n < s->rows && n < RING_ROWS) n *= 2;
     int warps = n > 32 ? 8 : 12; /* with the producer 168 and 128 registers a thread */
     if (s->tile == TILE_RING || s->tile == TILE_RING + 1) warps = s->tile == TILE_RING ? 8 : 12;
-    const bool sums = has_minima(format) && n <= 16 && format != BLOCKS_Q5_K; /* of x, by a warp more */
+    const bool minima = has_minima(format), another = minima && n <= 16 && format != BLOCKS_Q5_K, sums = another || (minima && n > 16); /* a warp more, and sums of x */
     int64_t stage = ceil_div(n * 512 + warps * BLOCKS_CHUNK_BYTES(format) + (sums ? n * 32 : 0), 1024) * 1024, chunks = ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
     int stages = ring_stages(d, warps, stage);
     if (stages < 2) return false;
@@ -158,7 +158,7 @@ static bool by_ring(const struct matmul_shape *s, const struct device_info *d, s
     plan_int(out, "PARTS", s->gated ? 1 : s->parts);
     plan_int(out, "K_TAIL", s->k % (BLOCKS_UNIT * BLOCKS_CHUNK) != 0);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(32 * warps + 32 + 32 * sums);
+    out->block = (uint32_t)(32 * warps + 32 + 32 * another);
     out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + RING_BARRIERS) + warps * 1024 + 16));
     m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(32 * warps) * 4;
     m->counter_bytes = (size_t)m->tiles * 4;

@@ -15,7 +15,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* ---- plan ---- */
 
-enum { STEP = 128, RASTER = 8, FEW_ROWS = 16, FEW_X_BYTES = 256, MANY_ROWS = 65, TILE_WGMMA = 11, TILE_RING = 31 };
+enum { STEP = 128, RASTER = 8, FEW_ROWS = 16, FEW_X_BYTES = 256, MANY_ROWS = 65, TILE_WGMMA = 11, TILE_RING = 31, RING_SURE = 32 /* rows: 28672x4096 by tiles of 128 51 us, H200 */ };
 
 /* Rows x weight rows (matmul_plan_tile), warps along each, steps in flight: of bf16 rows of x, of e4m3 rows. */
 static const struct tile {
@@ -209,7 +209,7 @@ enum rose_status matmul_fp8_plan(const struct matmul_fp8_shape *f, const struct 
     out->a8 = can && (many || (hopper && (s->tile ? s->tile >= TILE_RING + 2 : s->rows > FEW_ROWS)));
     bool fits = out->a8 && arch == 900 && s->rows16 && s->tma;
     for (int i = 0; i < s->parts; i++) fits = fits && s->n[i] % 8 == 0;
-    bool ring = s->tile ? hopper && s->tile >= TILE_RING : hopper && s->rows < MANY_ROWS && (out->a8 ? !fits || ring_us(f, d, true) < wgmma_alone_us(f, d) : s->rows <= FEW_ROWS);
+    bool ring = s->tile ? hopper && s->tile >= TILE_RING : hopper && s->rows < MANY_ROWS && (out->a8 ? !fits || s->rows <= RING_SURE || ring_us(f, d, true) < wgmma_alone_us(f, d) : s->rows <= FEW_ROWS);
     if (s->rows <= FEW_ROWS && !s->deterministic && !s->tile && !out->a8) {
         struct matmul_shape units = *s;
         units.k = s->k / 2;

@@ -20,10 +20,12 @@
 #define NORM 0
 #define KB 4
 #define CONSUMERS (32 * WARPS)
-/* Sums of x over units by one more warp; Q5_K's warps, and all where there are many columns, add up their own (H200, 14336x4096, us, own / another warp's:
- * Q4_K 1 row 20.6 / 19.4, 16 25.3 / 23.4, 32 36.5 / 39.0, 64 58.9 / 77.0; Q5_K 1 row 23.9 / 24.3). */
-#define SUMS (MINIMA && N <= 16 && FORMAT != BLOCKS_Q5_K)
-#define THREADS (CONSUMERS + 32 + 32 * SUMS)
+/* Sums of x over units: by one more warp, or by all warps before they use them; Q5_K's few columns add up their own (H200, 14336x4096, us, own / another
+ * warp / all: Q4_K 1 row 20.6 / 19.4, 16 25.3 / 23.4, 32 36.5 / 39.0 / 33.4, 64 58.9 / 77.0 / 53.9; Q5_K 1 row 23.9 / 24.3, 32 46.7 / 45.0 / 45.5). */
+#define SUMS_WARP (MINIMA && N <= 16 && FORMAT != BLOCKS_Q5_K)
+#define SUMS_ALL (MINIMA && N > 16)
+#define SUMS (SUMS_WARP || SUMS_ALL)
+#define THREADS (CONSUMERS + 32 + 32 * SUMS_WARP)
 #define ROWS (16 * WARPS)
 #define COLUMNS (ROWS / (1 + GATED))
 #define X_BYTES (N * 512)
@@ -115,6 +117,8 @@ DEVICE void ring_sum_unit(unsigned char *x, uint32_t unit)
         if (lane_id() < 4) st8(x + X_BYTES + WARPS * CHUNK_BYTES + ((unit * (N / 8) + j) * 4 + lane_id()) * 8, two);
     }
 }
+#endif
+#if SUMS_WARP
 /* Of every stage, by a warp that does nothing else. */
 DEVICE void ring_sums(const struct gemm_params *p, unsigned char *stages, mbarrier *full, mbarrier *summed, struct gemv_run run)
 {
@@ -147,10 +151,14 @@ DEVICE void ring_consume(const struct gemm_params *p, unsigned char *stages, mba
             const unsigned char *chunk = x + X_BYTES + warp * CHUNK_BYTES;
             const uint32_t units = ring_units(p, s);
             mbarrier_wait(&full[stage], phase);
+#if SUMS_ALL
+            if (warp < units) ring_sum_unit(x, warp);
+            barrier_sync(1, CONSUMERS);
+#endif
             if (mine) {
                 blocks_chunk_scales(chunk, units, scales);
                 warp_sync(FULL_WARP);
-                if (SUMS) mbarrier_wait(&summed[stage], phase);
+                if (SUMS_WARP) mbarrier_wait(&summed[stage], phase);
                 UNROLL_N(UNITS) for (uint32_t i = 0; i < (K_TAIL ? units : BLOCKS_CHUNK); i++)
                 {
                     uint32_t a[2][4];
@@ -186,15 +194,15 @@ KERNEL(matmul_blocks_ring, struct gemm_wgmma_params, p, THREADS, 1)
         {
             mbarrier_init(&full[s], 1);
             mbarrier_init(&empty[s], WARPS);
-            if (SUMS) mbarrier_init(&summed[s], 1);
+            if (SUMS_WARP) mbarrier_init(&summed[s], 1);
         }
         fence_mbarrier_init();
     }
     block_sync();
     grid_dependency_launch();
     if (thread_x() < CONSUMERS)
-        ring_consume(&p.g, stages, full, empty, summed, run, group, block, scales + warp_id() * 1024, (uint32_t *)(empty + STAGES * (1 + SUMS)));
-#if SUMS
+        ring_consume(&p.g, stages, full, empty, summed, run, group, block, scales + warp_id() * 1024, (uint32_t *)(empty + STAGES * (1 + SUMS_WARP)));
+#if SUMS_WARP
     else if (thread_x() >= CONSUMERS + 32)
         ring_sums(&p.g, stages, full, summed, run);
 #endif
