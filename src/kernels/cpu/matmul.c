@@ -370,6 +370,8 @@ static bool own_rows(const struct run *r, const struct worker *w, int32_t *from,
 {
     const struct cpu_format *f = r->p->part[0].weight.format;
     size_t begin, end, least = ROSE_MAX((size_t)OWN_ROWS_LEAST, (size_t)f->code_bytes / OWN_BLOCK_BYTES);
+    /* Where memory is far, reading all weights in every core takes longer: steps of 8 rows on a Xeon 3 to 18 % (docs/facts.md). */
+    if (matmul_reaches_far() && r->rows < MATMUL_TILE) return false;
     if (w->count <= OWN_FEW) least /= 2;
     if (w->count == 1 || (size_t)r->rows < least * (size_t)w->count) return false;
     worker_range(w, (size_t)r->rows, ROW_GRAIN, &begin, &end);

@@ -58,7 +58,8 @@ enum { MATMUL_TILE = 16, MATMUL_ACT_BYTES = 64, MATMUL_ACT_FLOAT_BYTES = 128 };
  * the memory's bandwidth. Weights of a byte and more an element, whose blocks are soon done with, leave most of that to the processor, which fetches
  * along a stream that is asked for shortly ahead; far prefetches hinder it (docs/facts.md). */
 enum { MATMUL_NEAR = 1024, MATMUL_FAR = 16384, MATMUL_WIDE_NEAR = 256, MATMUL_WIDE_FAR = 1024, MATMUL_WIDE = 512 };
-/* With so many rows a block's arithmetic lasts long enough that the processor's own prefetches come too late: wide weights are asked for farther ahead. */
+/* With so many rows a block's arithmetic lasts long enough that the processor's own prefetches come too late: wide weights are asked for farther ahead.
+ * Where one row's are asked for from very far (below), so many rows want this too. */
 enum { MATMUL_TALL = 4, MATMUL_TALL_NEAR = 2048, MATMUL_TALL_FAR = 8192 };
 static inline void matmul_ahead(const void *line)
 {
@@ -82,7 +83,7 @@ static inline struct matmul_reach matmul_reach_of(bool wide, bool far)
 }
 static inline struct matmul_reach matmul_reach(bool wide, bool tall)
 {
-    if (wide && tall && !matmul_reaches_far()) return (struct matmul_reach){MATMUL_TALL_NEAR, MATMUL_TALL_FAR};
+    if (tall && (wide || matmul_reaches_far())) return (struct matmul_reach){MATMUL_TALL_NEAR, MATMUL_TALL_FAR};
     return matmul_reach_of(wide, matmul_reaches_far());
 }
 /* Where they reach far one row's weights are read in several streams, each asked for shortly ahead: the processor's prefetchers follow each by
