@@ -35,7 +35,15 @@ int simt_fp8_exponent(enum simt_type t, double v)
     return v != 0 && e < least ? least : e;
 }
 
-void simt_fp8_row(enum simt_type t, const double *a, const double (*b)[256], const int (*exponents)[256], int k, int n, float *d)
+/* The sums of products take the widest vectors that the machine has: element by element, so that each has the same bits. Sanitizers have
+ * no clones: their functions cannot be chosen before they are up. */
+#if defined __x86_64__ && defined __GNUC__ && !defined __clang__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3")))
+#else
+#define WIDE
+#endif
+
+WIDE void simt_fp8_row(enum simt_type t, const double *a, const double (*b)[256], const int (*exponents)[256], int k, int n, float *d)
 {
     int largest[256], sum[256];
     double unit[256];
@@ -170,6 +178,14 @@ static double scale_value(enum simt_scale s, uint32_t reg, int block)
     return ue8m0_to_f32(e);
 }
 
+/* Over k in order, eight columns at a time. */
+WIDE static void tile_add(double sums[16][8], const double (*a)[SIMT_K_MAX], const double (*b)[8], int k)
+{
+    for (int r = 0; r < 16; r++)
+        for (int i = 0; i < k; i++)
+            for (int c = 0; c < 8; c++) sums[r][c] += a[r][i] * b[i][c];
+}
+
 static void mma_all(struct fiber *const lane[32], void *const args[32], uint32_t mask)
 {
     (void)lane, (void)mask;
@@ -207,10 +223,8 @@ static void mma_all(struct fiber *const lane[32], void *const args[32], uint32_t
             int blocks = any->scale == SIMT_SCALE_UE4M3_4 ? 4 : 2;
             if (any->scale) b[i][c] *= scale_value(any->scale, x[4 * c]->sb, i / (k / blocks));
         }
-    double sums[16][8] = {0}; /* summed over k in order, eight columns at a time */
-    for (int r = 0; r < 16; r++)
-        for (int i = 0; i < k; i++)
-            for (int c = 0; c < 8; c++) sums[r][c] += a[r][i] * b[i][c];
+    double sums[16][8] = {0};
+    tile_add(sums, a, b, k);
     for (int l = 0; l < 32; l++)
         for (int e = 0; e < 4; e++) {
             int r = l / 4 + 8 * (e / 2), c = 2 * (l % 4) + e % 2;
