@@ -6,7 +6,7 @@
  *     4      15 * 127 * 2      8 (30,480)
  *     5      31 * 127 * 2      4 (31,496)
  *     6      63 * 127 * 2      2 (32,004)
- *     8     128 * 127 * 2      1 (32,512), |w| and x with w's sign
+ *     table 128 * 127 * 2      1 (32,512), |w| and x with w's sign
  *     8      15 * 128 * 2      8 (30,720) of each half of its bits
  *
  * vpsignb and vpabsb share two pipes with the multiplications (Zen 4), so that halves are the faster way where codes are 8 bits in memory: 18 of
@@ -35,15 +35,10 @@ INLINE __m256 broadcast_f32(const uint8_t *p)
     return _mm256_broadcast_ss((const float *)(const void *)p);
 }
 
-/* The quads of 8 rows (p: the block, or its 32nd byte for the upper 8). CPU_K8, CPU_K8Z and CPU_KT come out signed. */
+/* The quads of 8 rows (p: the block, or its 32nd byte for the upper 8). CPU_KT's come out signed; codes of 8 bits take bytes_kernel. */
 INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table, __m256i q[8])
 {
     const __m256i low4 = _mm256_set1_epi8(15), low2 = _mm256_set1_epi8(3);
-    if (kernel == CPU_K8 || kernel == CPU_K8Z) {
-        UNROLL
-        for (int j = 0; j < 8; j++) q[j] = _mm256_xor_si256(load(p, j), _mm256_set1_epi8((char)0x80));
-        return;
-    }
     if (kernel == CPU_K2M || kernel == CPU_K3) {
         UNROLL
         for (int j = 0; j < 8; j++)
@@ -92,8 +87,6 @@ INLINE void unpack(const enum cpu_kernel kernel, const uint8_t *p, __m256i table
 INLINE int run_of(const enum cpu_kernel kernel)
 {
     switch (kernel) {
-    case CPU_K8:
-    case CPU_K8Z:
     case CPU_KT: return 1;
     case CPU_K6: return 2;
     case CPU_K5:
@@ -112,7 +105,7 @@ enum { TOGETHER = 4 };
 /* Quads [from, to) of 8 out-features times the activations of `rows` rows from x on, TOGETHER at most. */
 INLINE void dot_quads(const enum cpu_kernel kernel, const __m256i q[8], const int from, const int to, const int rows, const uint8_t *x, __m256i sum[TOGETHER])
 {
-    const bool is_signed = kernel == CPU_K8 || kernel == CPU_K8Z || kernel == CPU_KT;
+    const bool is_signed = kernel == CPU_KT;
     const int run = ROSE_MIN(run_of(kernel), to - from);
     const __m256i ones = _mm256_set1_epi16(1);
     UNROLL
@@ -151,11 +144,6 @@ INLINE void rows_kernel(const enum cpu_kernel kernel, const int height, const __
             sum[r] = _mm256_setzero_si256();
             if (shift >= 0)
                 sum[r] = _mm256_slli_epi32(broadcast_i32(tile + height * (MATMUL_ACT_NSUM + 4 * which) + 4 * (h + r)), ROSE_MAX(shift, 0));
-            if (kernel == CPU_K8Z) { /* scales: of these 8 out-features, their sums likewise */
-                int32_t at;
-                memcpy(&at, tile + height * (MATMUL_ACT_NSUM + 4) + 4 * (h + r), sizeof at);
-                sum[r] = _mm256_loadu_si256((const __m256i *)(const void *)((const uint8_t *)scales + 64 + at));
-            }
         }
         dot_quads(kernel, q, half * 4, half * 4 + 8 / halves, rows, tile + CPU_BLOCK * h, sum);
         UNROLL
@@ -202,8 +190,8 @@ INLINE void bytes_kernel(const enum cpu_kernel kernel, const int height, const _
     }
 }
 
-/* 8 out-features of one block for all rows of the tile; acc [height][16], the sums so far. Signed codes want their magnitudes too, which together
- * are more than there are registers: two rows then share what is loaded. */
+/* 8 out-features of one block for all rows of the tile; acc [height][16], the sums so far. Where codes want more registers than there are (halves, or
+ * a sign beside each magnitude) several rows share what is loaded. */
 INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const uint8_t *codes,
                          const float *scales, const uint8_t *tile, __m256i table, float *acc)
 {
@@ -220,11 +208,11 @@ INLINE void block_kernel(const enum cpu_kernel kernel, const int height, const u
         for (; h < height; h++) bytes_kernel(kernel, height, half, scales, tile, h, 1, acc);
         return;
     }
-    const int pair = kernel == CPU_K8 || kernel == CPU_K8Z || kernel == CPU_KT ? TOGETHER : 1;
+    const int together = kernel == CPU_KT ? TOGETHER : 1;
     __m256i q[8];
     unpack(kernel, codes, table, q);
     int h = 0;
-    for (; h + pair <= height; h += pair) rows_kernel(kernel, height, q, scales, tile, h, pair, acc);
+    for (; h + together <= height; h += together) rows_kernel(kernel, height, q, scales, tile, h, together, acc);
     for (; h < height; h++) rows_kernel(kernel, height, q, scales, tile, h, 1, acc);
 }
 
