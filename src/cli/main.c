@@ -59,18 +59,19 @@ static int dispatch(int argc, char **argv)
     return CLI_USAGE;
 }
 
-/* Weights are read from their files while they are in use. Who cuts such a file short takes pages away that a product will ask for: there
- * is nothing to compute with then, and this says so. Other reasons for the signal keep its effect. */
+/* Weights are read from their files while they are in use. Who cuts such a file short takes pages away that a product will ask for, and a disk
+ * may fail: there is nothing to compute with then, and this says so. Other reasons for the signal keep its effect. */
 static void on_lost_page(int signal_number, siginfo_t *info, void *context)
 {
-    static const char said[] = "rose: a file of weights became shorter while it was in use (the model's, or one below the cache's packed folder: `rose cache --clear` "
-                               "removes those); start again, and replace such files by renaming\n";
+    static const char said[] = "rose: a file of weights became shorter while it was in use, or its disk failed (the model's file, or one below the cache's packed "
+                               "folder: `rose cache --clear` removes those); start again, and replace such files by renaming\n";
     (void)context;
     if (info->si_code != BUS_ADRERR) {
         signal(signal_number, SIG_DFL); /* the instruction faults again */
         return;
     }
-    if (write(STDERR_FILENO, said, sizeof said - 1) < 0) _exit(CLI_FAILED); /* nobody reads: the status says it */
+    ssize_t ignored = write(STDERR_FILENO, said, sizeof said - 1); /* when nobody reads, the status says it */
+    (void)ignored;
     _exit(CLI_FAILED);
 }
 
