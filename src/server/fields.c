@@ -1,6 +1,7 @@
 #include "server/fields.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool set(struct api_error *e, int status, const char *type, const char *code, const char *param, const char *fmt, va_list args) __attribute__((format(printf, 6, 0)));
 static bool set(struct api_error *e, int status, const char *type, const char *code, const char *param, const char *fmt, va_list args)
@@ -130,4 +131,12 @@ bool fields_read(const struct field *table, size_t rows, const char *where, cons
         if (!read_one(&table[row], name, &json_member(object, i)->value, target, arena, e)) return false;
     }
     return true;
+}
+
+const char *fields_terminated(struct arena *arena, const char *name, struct str text, struct api_error *e)
+{
+    if (text.n && memchr(text.p, 0, text.n)) return api_error_field(e, name, "%s has a NUL character (\\u0000), which is not taken there: leave it out", name), NULL;
+    const char *copy = arena_strndup(arena, text.n ? text.p : "", text.n);
+    if (!copy) api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
+    return copy;
 }

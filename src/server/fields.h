@@ -48,5 +48,7 @@ struct field {
 
 /* Read a whole object into target. `where` comes before names in messages ("" or "stream_options."). */
 bool fields_read(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, struct api_error *e);
+/* A zero-terminated copy of a text; NULL with *e set when memory is out, or a NUL character would cut it short. */
+const char *fields_terminated(struct arena *arena, const char *name, struct str text, struct api_error *e);
 
 #endif

@@ -314,9 +314,10 @@ static bool read_how(const struct kserve_request *q, struct arena *a, struct ros
         else if (str_is(key, "truncate") && is_bool) r->truncate = v->type == JSON_TRUE ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
         else if (str_is(key, "truncate") && str_is(json_str(v, ""), "left")) r->truncate = ROSE_TRUNCATE_LEFT;
         else if (str_is(key, "truncate") && str_is(json_str(v, ""), "right")) r->truncate = ROSE_TRUNCATE_RIGHT;
-        else if (str_is(key, "prompt_name") && v->type == JSON_STRING) r->prompt_name = arena_strndup(a, v->string.p, v->string.n);
-        else if (str_is(key, "instruction") && v->type == JSON_STRING) r->instruction = arena_strndup(a, v->string.p, v->string.n);
-        else return api_error_field(e, NULL, "parameter %.*s is unknown or has a wrong value; known are normalize, activation, dimensions, truncate, prompt_name, instruction", (int)ROSE_MIN(key.n, 64), key.p);
+        else if (v->type == JSON_STRING && (str_is(key, "prompt_name") || str_is(key, "instruction"))) {
+            const char *name = str_is(key, "prompt_name") ? "prompt_name" : "instruction", **to = *name == 'p' ? &r->prompt_name : &r->instruction;
+            if (!(*to = fields_terminated(a, name, v->string, e))) return false;
+        } else return api_error_field(e, NULL, "parameter %.*s is unknown or has a wrong value; known are normalize, activation, dimensions, truncate, prompt_name, instruction", (int)ROSE_MIN(key.n, 64), key.p);
     }
     return true;
 }

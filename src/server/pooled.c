@@ -27,6 +27,7 @@ static void add_times(const struct pooled_call *c, const struct texts *t)
     struct httpd_request *http = c->http;
     double characters = 0, total = 1000 * (httpd_now() - http->began_s), queue = 1000 * t->queued_s, tokenising = 1000 * t->taken_s;
     for (int i = 0; i < t->count; i++) characters += characters_of(t->inputs[i].text) + characters_of(t->inputs[i].pair);
+    queue = ROSE_MIN(queue, total - tokenising); /* of many texts one waits while others are tokenised */
     add_number(http, "x-compute-characters", characters);
     add_number(http, "x-compute-tokens", t->tokens);
     add_number(http, "x-compute-time", floor(total));
@@ -168,20 +169,13 @@ static bool plan(struct pooled_call *c, struct rose_request *rose, enum rose_tas
     return *list || no_memory(e);
 }
 
-static const char *copied(struct arena *a, struct str s, struct api_error *e)
-{
-    const char *p = s.n ? arena_strndup(a, s.p, s.n) : NULL;
-    if (s.n && !p) no_memory(e);
-    return p;
-}
-
 static bool fill(const struct pooled_call *c, struct rose_request *to, struct api_error *e)
 {
     const struct pooled_request *r = &c->request;
     struct arena *a = &c->http->arena;
     bool tei = pooled_is_tei(r->route);
-    to->prompt_name = r->prompt_name.p && !r->prompt_name.n ? "" : copied(a, r->prompt_name, e); /* "": not the model's default either */
-    to->instruction = copied(a, r->instruction, e);
+    to->prompt_name = r->prompt_name.p ? fields_terminated(a, "prompt_name", r->prompt_name, e) : NULL; /* "": not the model's default either */
+    to->instruction = r->instruction.n ? fields_terminated(a, "instruction", r->instruction, e) : NULL;
     to->dimensions = r->dimensions;
     to->priority = r->priority;
     /* TEI normalises embeddings unless asked not to, and never those of single tokens. */

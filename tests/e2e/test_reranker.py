@@ -91,4 +91,15 @@ def prompts_by_the_route():
         close(answer["data"][0]["embedding"], [float(v) for v in value])
 
 
+@test
+def texts_that_a_nul_would_cut_short():
+    infer = {"inputs": [{"name": n, "shape": [1, 1], "datatype": "BYTES", "data": ["a"]} for n in ("query", "text")]}
+    for path, body, where in (("/v1/rerank", {"query": "a", "documents": ["b"], "instruction": "find\0 it"}, "instruction"), ("/v1/score", {"text_1": "a", "text_2": "b", "instruction": "\0"}, "instruction"),
+                              ("/v2/models/Qwen3-Reranker-tiny/infer", {**infer, "parameters": {"instruction": "find\0 it"}}, "instruction"),
+                              ("/v2/models/prompts/infer", {"inputs": infer["inputs"][1:], "parameters": {"prompt_name": "query\0"}}, "prompt_name")):
+        status, _, answer = server().post(path, body if path.startswith("/v2") else {"model": "Qwen3-Reranker-tiny", **body})
+        equal(status, 400, answer)
+        check(where in str(answer) and "NUL" in str(answer), answer)
+
+
 main()
