@@ -293,9 +293,9 @@ enum rose_status batch_run(const struct batch_options *o, const struct server_mo
     struct server_options server;
     *report = (struct batch_report){0};
     server_options_init(&server);
+    server.any_model = o->any_name;
     arena_init(&b.ids, 0);
     enum rose_status s = b.jobs ? models_open(&b.models, &server, model, 1, err) : status_set(err, ROSE_NO_MEMORY, "out of memory");
-    b.models.any_name = o->any_name;
     if (s == ROSE_OK) s = read_output(&b, err);
     if (s == ROSE_OK) s = check_input(&b, err);
     if (s == ROSE_OK) s = open_output(&b, err);

@@ -110,7 +110,6 @@ struct model *models_find(struct models *m, struct str name, unsigned can)
     for (int i = 0; i < m->count; i++) {
         struct model *c = &m->models[i];
         if (c->state != MODEL_READY) continue;
-        if (m->any_name) return c;
         if (!name.n) {
             if (models_lookup(m, str_of(c->name), 0) != c) continue; /* an older version answers to none */
             if (!can || c->info.tasks & can) return c;
@@ -118,7 +117,7 @@ struct model *models_find(struct models *m, struct str name, unsigned can)
         }
         if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
     }
-    if (name.n && !best && m->options && m->options->any_model) return models_find(m, STR(""), can);
+    if (name.n && !best && m->options->any_model) return models_find(m, STR(""), can);
     return name.n ? best : first;
 }
 

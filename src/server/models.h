@@ -56,7 +56,7 @@ struct beside;
 struct models {
     struct model *models; /* [MODELS_MAX]: they stay where they are */
     int count;
-    bool draining, any_name; /* any_name: whatever a request says, it is the first */
+    bool draining;
     struct slot *slots;
     uint32_t slots_count, slots_free; /* free: first of the list, UINT32_MAX: none */
     uint64_t handles_open;

@@ -85,7 +85,8 @@ TEST(json_format)
 TEST(what_is_wanted)
 {
     struct model list[5] = {{.name = "a", .version = 1}, {.name = "a", .version = 7}, {.name = "b", .version = 9}, {.name = "a", .version = 3}, {.name = "alone", .version = 1}};
-    struct models m = {.models = list, .count = 5};
+    struct server_options options = {0};
+    struct models m = {.models = list, .count = 5, .options = &options};
     for (int i = 0; i < 4; i++) list[i].repository = "dir";
     CHECK(versions_next(&m, STR("a")) == &list[1]);
     CHECK(!versions_wanted(&m, &list[0]) && !versions_wanted(&m, &list[3]) && versions_wanted(&m, &list[2]) && versions_wanted(&m, &list[4]));
