@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/bench_texts.h"
 #include "cli/bench_trace.h"
@@ -38,13 +38,6 @@ size_t cli_bench_options(const struct option **out)
 {
     *out = options;
     return ROSE_COUNT(options);
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static double began_s, ready_s; /* when the command began; how long until the engine was ready */
@@ -84,11 +77,11 @@ static enum rose_status run_round(struct rose_engine *e, int32_t *ids, int32_t v
 {
     struct rose_event events[256];
     int64_t prompts = 0, finals = 0, tokens = 0; /* tokens: from the last prompt's end to the first sequence's */
-    double first = 0, prefilled = 0, ended = 0, began = now();
+    double first = 0, prefilled = 0, ended = 0, began = clock_seconds();
     ROSE_TRY(submit_all(e, ids, vocabulary, state, err));
     while (finals < o.batch) {
         size_t n = rose_events(e, events, ROSE_COUNT(events), -1);
-        double t = now();
+        double t = clock_seconds();
         for (size_t i = 0; i < n; i++) {
             if (events[i].kind == ROSE_EVENT_PROMPT && ++prompts == o.batch) prefilled = t;
             if (events[i].kind == ROSE_EVENT_TOKEN && !first) first = t;
@@ -98,7 +91,7 @@ static enum rose_status run_round(struct rose_engine *e, int32_t *ids, int32_t v
             if (events[i].finish == ROSE_FINISH_ERROR) return status_set(err, events[i].status, "%s", events[i].message ? events[i].message : "a request failed");
         }
     }
-    double end = now();
+    double end = clock_seconds();
     *out = (struct round){(first ? first : end) - began, prefilled - began, tokens ? (double)tokens / (ended - prefilled) : 0};
     return ROSE_OK;
 }
@@ -233,7 +226,7 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     const char *words[1];
     int count, status;
     struct rose_error err = {0};
-    began_s = now();
+    began_s = clock_seconds();
     if (cli_bench_is_url(argc, argv)) return cli_bench_url(self, argc, argv);
     if (cli_bench_is_op(argc, argv)) return cli_bench_op(self, argc, argv);
     if (!cli_parse(self, argc, argv, words, 1, &count, &status)) return status;
@@ -241,7 +234,7 @@ int cli_bench(const struct cli_command *self, int argc, char **argv)
     if (!size_engine(self, &status)) return status;
     struct cli_engine e;
     enum rose_status s = cli_open(words[0], false, &e, &err);
-    ready_s = now() - began_s;
+    ready_s = clock_seconds() - began_s;
     if (s == ROSE_OK) s = measure_all(&e, &err);
     status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
     cli_close(&e);

@@ -3,18 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/bench_texts.h"
 #include "cli/texts.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 struct bench {
     const struct bench_texts *o;
@@ -30,7 +23,7 @@ static enum rose_status run(struct bench *b, size_t from, size_t to, double *sec
 {
     struct rose_event events[64];
     size_t submitted = from, ended = from;
-    double began = now();
+    double began = clock_seconds();
     b->tokens = 0;
     while (ended < to) {
         bool full = false;
@@ -53,7 +46,7 @@ static enum rose_status run(struct bench *b, size_t from, size_t to, double *sec
             ended++;
         }
     }
-    *seconds = now() - began;
+    *seconds = clock_seconds() - began;
     return ROSE_OK;
 }
 

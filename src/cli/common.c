@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/worker.h"
 
@@ -129,14 +129,7 @@ bool cli_parse(const struct cli_command *self, int argc, char **argv, const char
 
 /* --- engine --------------------------------------------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-void cli_progress_begin(struct cli_progress *p) { *p = (struct cli_progress){.began = now(), .on = !cli_common.quiet && cli_is_terminal(STDERR_FILENO)}; }
+void cli_progress_begin(struct cli_progress *p) { *p = (struct cli_progress){.began = clock_seconds(), .on = !cli_common.quiet && cli_is_terminal(STDERR_FILENO)}; }
 
 void cli_progress_end(const struct cli_progress *p)
 {
@@ -146,7 +139,7 @@ void cli_progress_end(const struct cli_progress *p)
 void cli_progress_show(void *user, const char *what, size_t done, size_t total)
 {
     struct cli_progress *p = user;
-    if (!p->on || !total || (!p->shown && now() - p->began < 1)) return;
+    if (!p->on || !total || (!p->shown && clock_seconds() - p->began < 1)) return;
     int percent = (int)(100.0 * (double)done / (double)total), filled = percent * 30 / 100;
     if (p->shown && percent == p->percent) return;
     fprintf(stderr, "\r%s [%.*s%*s] %3d%% ", what, filled, "##############################", 30 - filled, "", percent);

@@ -13,18 +13,11 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/tls.h"
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 enum rose_status load_target_read(const char *url, struct load_target *out, struct rose_error *err)
 {
@@ -108,7 +101,7 @@ static bool go_on(struct run *r, struct connection *c)
 {
     if (!r->o->whole || r->o->rate > 0 || r->next == r->o->requests) return false;
     c->index = r->next++;
-    c->due = now() - r->began;
+    c->due = clock_seconds() - r->began;
     r->report->results[c->index].due_s = c->due;
     c->out.n = c->out_at = c->in.n = 0;
     c->stage = STAGE_SEND;
@@ -147,7 +140,7 @@ static void finish(struct run *r, struct connection *c, bool ok)
 {
     struct load_result *result = &r->report->results[c->index];
     if (!ok && c->stage == STAGE_BODY && result->status != 200) keep_reason(r->report, result->status, strbuf_str(&c->in));
-    result->total_s = now() - r->began - c->due;
+    result->total_s = clock_seconds() - r->began - c->due;
     if (r->o->whole && ok) {
         result->ttft_s = result->total_s;
         result->prompt_tokens = (int)ROSE_MAX(number_after(strbuf_str(&c->in), STR("\"prompt_tokens\":")), 0); /* KServe's answers do not say */
@@ -172,7 +165,7 @@ static void take_data(struct run *r, struct connection *c, struct str data)
     size_t skip = 8;
     if (at < 0) at = str_find(data, STR("\"content\":\""), 0), skip = 11;
     if (at >= 0 && data.p[(size_t)at + skip] != '"') {
-        double t = now() - r->began;
+        double t = clock_seconds() - r->began;
         if (!result->ttft_s) result->ttft_s = t - c->due;
         else add_gap(r, t - c->last);
         c->last = t;
@@ -382,7 +375,7 @@ static void take_links(struct run *r)
 
 static void expire(struct run *r)
 {
-    double t = now() - r->began;
+    double t = clock_seconds() - r->began;
     for (int i = 0; i < r->room; i++)
         if (r->connections[i].used && t - r->connections[i].due > r->o->timeout_s) finish(r, &r->connections[i], false);
 }
@@ -393,14 +386,14 @@ static void loop(struct run *r)
     struct epoll_event events[256];
     double due = 0, checked = 0;
     while (r->done < o->requests) {
-        double t = now() - r->began;
+        double t = clock_seconds() - r->began;
         if (o->rate > 0) {
             for (; r->next < o->requests && due <= t && r->open < r->room; due += -log(uniform(r)) / o->rate) begin_request(r, due);
         } else {
-            while (r->next < o->requests && r->open < o->concurrency) begin_request(r, now() - r->began);
+            while (r->next < o->requests && r->open < o->concurrency) begin_request(r, clock_seconds() - r->began);
         }
         int ms = 1000;
-        if (o->rate > 0 && r->next < o->requests && r->open < r->room) ms = (int)ROSE_MAX(0, ROSE_MIN(1000, ceil((due - (now() - r->began)) * 1e3)));
+        if (o->rate > 0 && r->next < o->requests && r->open < r->room) ms = (int)ROSE_MAX(0, ROSE_MIN(1000, ceil((due - (clock_seconds() - r->began)) * 1e3)));
         if (r->tls) ms = tls_wait_ms(r->tls, ms);
         int n = epoll_wait(r->epoll_fd, events, (int)ROSE_COUNT(events), ms);
         for (int i = 0; i < n; i++) {
@@ -466,9 +459,9 @@ enum rose_status load_run(const struct load_options *o, struct load_report *out,
     r.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     enum rose_status s = r.connections && out->results && r.epoll_fd >= 0 ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory or descriptors");
     if (s == ROSE_OK && o->target.secure) s = open_tls(&r, &options, err);
-    r.began = now();
+    r.began = clock_seconds();
     if (s == ROSE_OK) loop(&r);
-    out->seconds = now() - r.began;
+    out->seconds = clock_seconds() - r.began;
     if (r.epoll_fd >= 0) close(r.epoll_fd);
     tls_close(r.tls);
     free(r.connections);

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hub.h"
 #include "base/json.h"
@@ -53,17 +53,10 @@ const char *pull_url(struct pull *p, const char *prefix, struct str path, bool s
 
 /* --- progress ---------------------------------------------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 void pull_progress(struct pull *p, const struct pull_file *file, int64_t done)
 {
     if (p->quiet) return;
-    double t = now();
+    double t = clock_seconds();
     int64_t sum = p->done + done;
     bool end = sum >= p->total;
     if (!p->shown) p->began = t, p->began_done = sum;

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "cli/tls.h"
 
+#include "base/clock.h"
 #include "cli/http.h"
 
 #ifndef ROSE_HAVE_CURL
@@ -39,7 +40,6 @@ ssize_t tls_recv(struct tls_link *link, void *bytes, size_t room) { return (void
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 /* Their macros would hide the members of the same name below. */
 #undef curl_easy_setopt
@@ -78,13 +78,6 @@ struct tls_link {
     char detail[CURL_ERROR_SIZE];
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
 {
     struct tls *t = user;
@@ -103,7 +96,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *k
 static int on_timer(CURLM *multi, long ms, void *user)
 {
     (void)multi;
-    ((struct tls *)user)->due = ms < 0 ? -1 : now() + (double)ms * 1e-3;
+    ((struct tls *)user)->due = ms < 0 ? -1 : clock_seconds() + (double)ms * 1e-3;
     return 0;
 }
 
@@ -186,7 +179,7 @@ void tls_advance(struct tls *t)
         int what = (e & EPOLLIN ? CURL_CSELECT_IN : 0) | (e & EPOLLOUT ? CURL_CSELECT_OUT : 0) | (e & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
         t->multi_action(t->multi, events[i].data.fd, what, &running);
     }
-    if (t->due < 0 || t->due > now()) return;
+    if (t->due < 0 || t->due > clock_seconds()) return;
     t->due = -1;
     t->multi_action(t->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 }
@@ -196,7 +189,7 @@ int tls_fd(const struct tls *t) { return t->epoll_fd; }
 int tls_wait_ms(const struct tls *t, int most)
 {
     if (t->due < 0) return most;
-    double ms = (t->due - now()) * 1e3;
+    double ms = (t->due - clock_seconds()) * 1e3;
     return ms <= 0 ? 0 : ms >= most ? most : (int)ms + 1;
 }
 

@@ -4,8 +4,8 @@
  * the candidates). */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "device/cuda.h"
 #include "device/cuda_blas_internal.h"
 
@@ -19,13 +19,6 @@ struct shape {
     const void *w[WEIGHTS];
     int weights;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* The programs' last ones first: prompts' largest steps. */
 static int collect(struct program *const *programs, int count, struct shape *shapes)
@@ -105,14 +98,14 @@ enum rose_status cuda_blas_tune(struct device *device, struct program *const *pr
 {
     *out = (struct cuda_blas_tuned){0};
     if (!device->blas) return ROSE_OK;
-    double began = now();
+    double began = clock_seconds();
     struct shape *shapes = calloc(SHAPES, sizeof *shapes);
     if (!shapes) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     enum rose_status s = ROSE_OK;
     out->shapes = collect(programs, count, shapes);
     for (int i = 0; i < out->shapes && s == ROSE_OK; i++) {
         const struct blas_measured *m = cuda_blas_table_find(&device->blas->table, &shapes[i].key);
-        if (!m && now() - began < limit_s) {
+        if (!m && clock_seconds() - began < limit_s) {
             s = measure(device, &shapes[i], err);
             m = cuda_blas_table_find(&device->blas->table, &shapes[i].key);
             out->measured += m != NULL;
@@ -121,7 +114,7 @@ enum rose_status cuda_blas_tune(struct device *device, struct program *const *pr
     }
     struct rose_error unwritten;
     if (s == ROSE_OK) cuda_blas_table_save(&device->blas->table, &unwritten); /* a cache that cannot be written is none: measured again */
-    out->seconds = now() - began;
+    out->seconds = clock_seconds() - began;
     free(shapes);
     return s;
 }

@@ -5,19 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/guard.h"
 #include "ops/sample.h"
 
 enum { EVENT_RING_BYTES = 4 << 20, MAX_EDITS_A_ROW = 1024 + 8 + 64 };
 
-double engine_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+double engine_now(void) { return clock_seconds(); }
 
 /* --- the waiting queue: by (priority, arrival) ---------------------------------------------------------------------------------- */
 

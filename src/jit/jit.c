@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/worker.h"
 #include "device/cuda.h"
@@ -59,12 +59,7 @@ struct jit {
     pthread_mutex_t compile_lock; /* one jit_compile_all at a time */
 };
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
+static double now_ms(void) { return clock_seconds() * 1e3; }
 
 /* ---- opening ---- */
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "model/fp8.h"
@@ -291,11 +292,9 @@ static enum rose_status pack_cuda(struct loader *l)
         s = matmul_cuda_weight_as(&it->source, it->expand, m->element, pieces[i].memory, it->target, l->err);
         at += it->bytes;
     }
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    double began = clock_seconds();
     if (s == ROSE_OK && l->dummy) s = upload_dummy(m->device, pieces, l->count, l->err);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    m->upload_seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9; /* of a dummy; model_loaded sets another's */
+    m->upload_seconds = clock_seconds() - began; /* of a dummy; model_loaded sets another's */
     if (s == ROSE_OK && !l->dummy) s = upload_begin(m->device, pieces, l->count, l->progress, l->user, &m->upload, l->err);
     free(pieces);
     if (s == ROSE_OK && !l->dummy) note_conversions(l);

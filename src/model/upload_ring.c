@@ -9,9 +9,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "device/cuda_copier.h"
 #include "ops/matmul_cuda.h"
 #include "ops/matmul_fp8.h"
@@ -156,13 +156,6 @@ static enum rose_status pump(struct upload *r, struct rose_error *err)
     return ROSE_OK;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void stop_workers(struct upload *r)
 {
     pthread_mutex_lock(&r->lock);
@@ -176,7 +169,7 @@ static void *pump_main(void *arg)
 {
     struct upload *r = arg;
     pthread_t threads[MOST_WORKERS];
-    double began = now();
+    double began = clock_seconds();
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int want = cores < 1 ? 1 : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores, started = 0;
     enum rose_status s = ROSE_OK;
@@ -189,12 +182,15 @@ static void *pump_main(void *arg)
     cuda_copier_close(r->copier); /* nothing reads the ring any more */
     device_free(r->device, r->memory, (size_t)SLOTS * SLOT_BYTES, DEVICE_MEMORY_HOST);
     r->status = s;
-    r->seconds = now() - began;
+    r->seconds = clock_seconds() - began;
     return NULL;
 }
 
 static void upload_free(struct upload *r)
 {
+    pthread_mutex_destroy(&r->lock);
+    pthread_cond_destroy(&r->free_wake);
+    pthread_cond_destroy(&r->filled_wake);
     free(r->pieces);
     free(r->jobs);
     free(r);
