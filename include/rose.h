@@ -241,7 +241,7 @@ struct rose_bench_op_options {
     size_t shapes_count;
     double seconds;            /* of each case; 0: 0.3 */
     int copies;                /* at most so many copies take turns; 0: as many as are larger than the caches */
-    const char *weights;       /* matmul: what the weight is stored as, a type of GGUF ("q4_k"); NULL: bf16 */
+    const char *weights;       /* matmul, moe: what the matrices are stored as, a type of GGUF ("q4_k"); NULL: bf16 */
     const char *arch;          /* without a device: plan for it, measure nothing */
     const char *cache_dir, *nvrtc; /* without a device: as in its options */
     void (*progress)(void *user, const char *what, size_t done, size_t total);

@@ -52,7 +52,6 @@ void *bench_op_copy(struct bench_case *c, const void *from, size_t bytes, struct
 enum rose_status bench_op_norm_quantised(struct bench_case *c, int32_t cols, bool add, bool layer, int32_t out, struct rose_error *err);
 enum rose_status bench_op_act_quantised(struct bench_case *c, int32_t cols, bool gated, enum op_activation activation, int32_t out, struct rose_error *err);
 
-
 /* bench_op_pages.c: keys and values between rows and pages; log-softmax at some tokens (CUDA). */
 enum rose_status bench_op_pages(struct bench_case *c, struct rose_error *err);
 enum rose_status bench_op_logprob(struct bench_case *c, struct rose_error *err);

@@ -47,5 +47,7 @@ struct cuda_blas_tuned {
     double seconds;
 };
 enum rose_status cuda_blas_tune(struct device *device, struct program *const *programs, int count, double limit_s, struct cuda_blas_tuned *out, struct rose_error *err);
+/* limit_s of a model that is opened: a cold start stays below six seconds */
+#define CUDA_BLAS_TUNE_S 0.6
 
 #endif

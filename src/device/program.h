@@ -114,7 +114,7 @@ void program_keep(struct program *program, program_buffer_id buffer);
 /* Append a launch; params are copied. */
 void program_add(struct program *program, const struct program_launch *launch);
 /* Entries added while `side` is set may run beside those that follow them (a second branch of a CUDA graph), until program_join: the next entry
- * waits for both. Neither may read what the other writes meanwhile. Everywhere else they run in order. */
+ * waits for both. Neither may read what the other writes meanwhile, and a second branch begins behind a join. Everywhere else they run in order. */
 void program_side(struct program *program, bool side);
 void program_join(struct program *program);
 /* Declare a pointer: program_use(&launch, buffer, PROGRAM_READ, offsetof(struct x_params, x)). */

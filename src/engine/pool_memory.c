@@ -118,9 +118,8 @@ static enum rose_status open_programs(struct pool *p, struct rose_error *err)
     struct program *forwards[ROSE_COUNT(m->bucket)];
     for (int i = 0; i < m->count; i++) ROSE_TRY(program_finish(forwards[i] = m->bucket[i].program, m->work, m->work_bytes, err));
     ROSE_TRY(model_loaded(p->model, err));
-    static const double limit_s = 0.6;
     struct cuda_blas_tuned tuned;
-    ROSE_TRY(cuda_blas_tune(p->device, forwards, m->count, limit_s, &tuned, err));
+    ROSE_TRY(cuda_blas_tune(p->device, forwards, m->count, CUDA_BLAS_TUNE_S, &tuned, err));
     return device_wait(p->device, NULL, err); /* counters are zero */
 }
 

@@ -202,14 +202,13 @@ static enum rose_status open_samples(struct engine *e, struct rose_error *err)
     return ROSE_OK;
 }
 
-/* cuBLASLt's fastest algorithm for each product, once a machine: a cold start stays below six seconds. */
+/* cuBLASLt's fastest algorithm for each product, once a machine. */
 static enum rose_status tune_products(struct engine *e, struct cuda_blas_tuned *t, struct rose_error *err)
 {
-    static const double limit_s = 0.6;
     struct programs *p = &e->programs;
     struct program *forwards[PROGRAMS_MAX];
     for (int i = 0; i < p->count; i++) forwards[i] = p->bucket[i].program;
-    ROSE_TRY(cuda_blas_tune(e->device, forwards, p->count, limit_s, t, err));
+    ROSE_TRY(cuda_blas_tune(e->device, forwards, p->count, CUDA_BLAS_TUNE_S, t, err));
     if (t->shapes)
         snprintf(p->products, sizeof p->products, "cuBLASLt: %d shapes, %d measured now in %.2f s; %d take another than its first choice", t->shapes, t->measured, t->seconds, t->changed);
     return ROSE_OK;

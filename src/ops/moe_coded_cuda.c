@@ -256,7 +256,6 @@ enum rose_status moe_blocks_wgmma_record(struct program *program, const struct o
     return ROSE_OK;
 }
 
-
 /* Experts [first, first + count) of one matrix to their places in the panel, from byte `at` on. */
 static enum rose_status decode(struct program *program, const struct op_moe_mlp *op, const struct op_weight *w, int64_t weight_stride, int64_t panel_stride, int32_t first,
                                int32_t count, const struct moe_mlp_places *places, program_buffer_id panel, size_t at, struct rose_error *err)
