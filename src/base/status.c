@@ -11,11 +11,19 @@ const char *rose_status_name(enum rose_status status)
     return (unsigned)status < ROSE_COUNT(names) ? names[status] : "unknown";
 }
 
+/* Messages quote files and requests: what a terminal takes for a command becomes '?'. Lines and tabs stay. */
+static void plain(char *message)
+{
+    for (char *p = message; *p; p++)
+        if (((unsigned char)*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f) *p = '?';
+}
+
 static void fill(struct rose_error *err, const char *file, int line, int column, int64_t offset, const char *fmt,
                  va_list args)
 {
     if (!err) return;
     vsnprintf(err->message, sizeof err->message, fmt, args);
+    plain(err->message);
     snprintf(err->file, sizeof err->file, "%s", file ? file : "");
     err->line = line;
     err->column = column;
@@ -62,5 +70,6 @@ enum rose_status status_wrap(struct rose_error *err, enum rose_status status, co
     va_end(args);
     if (n >= 0 && (size_t)n < sizeof err->message)
         snprintf(err->message + n, sizeof err->message - (size_t)n, ": %s", inner);
+    plain(err->message);
     return status;
 }

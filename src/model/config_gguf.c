@@ -145,6 +145,20 @@ static enum rose_status read_tokens(struct weights *w, struct model_config *c, s
     return ROSE_OK;
 }
 
+/* Values of a wrong type, which config_gguf_num would read as if they were not there. */
+static enum rose_status check_types(struct weights *w, struct rose_error *err)
+{
+    static const char *const numbers[] = {"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "rope.freq_base", "rope.freq_base_swa", "rope.scaling.factor", "rope.scale_linear",
+                                          "rope.scaling.attn_factor", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "attn_logit_softcapping", "final_logit_softcapping",
+                                          "embedding_scale", "residual_scale", "attention.scale", "logit_scale", "expert_weights_scale"};
+    for (size_t i = 0; i < ROSE_COUNT(numbers); i++) {
+        const struct gguf_value *v = config_gguf_find(w, numbers[i]);
+        double n;
+        if (v && !gguf_num(v, 0, &n)) return status_at(err, ROSE_FORMAT, weights_path(w), (int64_t)v->offset, "%s: *.%s must be a number", weights_path(w), numbers[i]);
+    }
+    return ROSE_OK;
+}
+
 enum rose_status config_from_gguf(struct arena *arena, struct weights *w, struct model_config *c, struct rose_error *err)
 {
     *c = (struct model_config){.embedding_scale = 1, .residual_scale = 1, .logits_scale = 1, .experts_scale = 1, .bos = -1, .pad = -1};
@@ -158,6 +172,7 @@ enum rose_status config_from_gguf(struct arena *arena, struct weights *w, struct
         return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: architecture \"" STR_FMT "\" is not supported; these are: %s", file, STR_ARG(name), list);
     }
     if (gguf_str(w, "general.name", &name, NULL) == ROSE_OK) snprintf(c->name, sizeof c->name, STR_FMT, STR_ARG(name));
+    ROSE_TRY(check_types(w, err));
     ROSE_TRY(config_gguf_size(w, "block_count", 4096, -1, &c->layers, err));
     ROSE_TRY(config_gguf_size(w, "embedding_length", 1 << 20, -1, &c->hidden, err));
     ROSE_TRY(config_gguf_size(w, "feed_forward_length", 1 << 22, -1, &c->intermediate, err));
@@ -166,6 +181,8 @@ enum rose_status config_from_gguf(struct arena *arena, struct weights *w, struct
     if (c->layers < 1 || c->hidden < 1 || c->heads.heads < 1) return status_at(err, ROSE_FORMAT, file, -1, "%s: a model of %d layers, width %d, %d heads makes no sense", file, c->layers, c->hidden, c->heads.heads);
     ROSE_TRY(config_gguf_size(w, "attention.head_count_kv", 1 << 14, c->heads.heads, &c->heads.kv_heads, err));
     if (c->heads.kv_heads < 1) return status_at(err, ROSE_UNSUPPORTED, file, -1, "%s: layers without key-value heads are not supported", file);
+    if (!config_gguf_find(w, "attention.key_length") && c->hidden % c->heads.heads)
+        return status_at(err, ROSE_FORMAT, file, -1, "%s: a width of %d is no multiple of its %d heads, and *.attention.key_length does not say their size", file, c->hidden, c->heads.heads);
     ROSE_TRY(config_gguf_size(w, "attention.key_length", 1 << 14, ROSE_MAX(c->hidden / c->heads.heads, 1), &c->heads.head_dim, err));
     ROSE_TRY(config_gguf_size(w, "attention.value_length", 1 << 14, c->heads.head_dim, &c->heads.value_dim, err));
     c->layer = ARENA_ARRAY(arena, struct layer_config, (size_t)c->layers);

@@ -160,6 +160,8 @@ static enum rose_status read_sizes(const struct json *j, struct model_config *c,
     ROSE_TRY(config_int(j, "num_attention_heads", 1, 1 << 14, -1, &c->heads.heads, err));
     ROSE_TRY(config_int(j, "num_key_value_heads", 1, 1 << 14, json_get(j, "num_key_value_heads") || !c->arch->kv_heads ? c->heads.heads : c->arch->kv_heads,
                         &c->heads.kv_heads, err));
+    if (json_is_null(json_get(j, "head_dim")) && !c->arch->head_dim && c->hidden % c->heads.heads)
+        return status_set(err, ROSE_FORMAT, "config.json: \"hidden_size\" %d is no multiple of the %d heads, and \"head_dim\" does not say their size", c->hidden, c->heads.heads);
     int32_t share = ROSE_MAX(c->hidden / c->heads.heads, 1);
     ROSE_TRY(config_int(j, "head_dim", 1, 1 << 14, json_get(j, "head_dim") || !c->arch->head_dim ? share : c->arch->head_dim, &c->heads.head_dim, err));
     return ROSE_OK;

@@ -43,6 +43,7 @@ static const struct {
     {"{\"model_type\":\"llama\"," SIZES ",\"intermediate_size\":null}", "intermediate_size"},
     {"{\"model_type\":\"llama\"," SIZES ",\"num_attention_heads\":0}", "num_attention_heads"},
     {"{\"model_type\":\"llama\"," SIZES ",\"num_attention_heads\":16384,\"head_dim\":16384}", "head size"},
+    {"{\"model_type\":\"llama\"," SIZES ",\"num_attention_heads\":5}", "no multiple of the 5 heads"},
     {"{\"model_type\":\"llama\"," SIZES ",\"num_key_value_heads\":3}", "share"},
     {"{\"model_type\":\"llama\"," SIZES ",\"num_key_value_heads\":8}", "share"},
     {"{\"model_type\":\"llama\"," SIZES ",\"head_dim\":15}", "rotary dimension"},
@@ -273,4 +274,38 @@ TEST(bad_gguf)
     }
 }
 
-TEST_MAIN(CASE(bad_configs), CASE(good_config), CASE(bad_tensors), CASE(bad_gguf))
+/* Numbers that become strings (of a length that leaves the tensors where they are aligned), heads that do not divide the width, text of the file that a terminal
+ * would take for a command: each value by its key, whose type comes behind it. */
+TEST(bad_gguf_sentences)
+{
+    static const char text[41] = "\x08\0\0\0\x1c\0\0\0\0\0\0\0a string of twenty-eight char";
+    static const struct {
+        const char *model, *key, *bytes;
+        size_t n, over; /* bytes of the new value, and of the old one that it takes the place of */
+        const char *says;
+    } cases[] = {{"embed_jina", "attention.layer_norm_epsilon", text, 40, 8, "layer_norm_epsilon must be a number"},
+                 {"embed_modernbert", "rope.freq_base_swa", text, 40, 8, "rope.freq_base_swa must be a number"},
+                 {"embed_jina", "attention.head_count", "\4\0\0\0\5\0\0\0", 8, 8, "no multiple of its 5 heads"},
+                 {"embed_modernbert", "hidden_activation", "\x08\0\0\0\4\0\0\0\0\0\0\0\x1b\r\x07\x7f", 16, 16, "activation \"????\""}};
+    for (size_t i = 0; i < ROSE_COUNT(cases); i++) {
+        struct golden g;
+        struct arena a;
+        struct str file;
+        struct rose_error err = {0};
+        struct strbuf b = {0};
+        golden_open(&g, cases[i].model);
+        arena_init(&a, 0);
+        CHECK(golden_write_gguf(&g));
+        CHECK_OK(file_read(&a, g.file, 1 << 24, &file, &err), err);
+        const char *key = memmem(file.p, file.n, cases[i].key, strlen(cases[i].key));
+        size_t at = key ? (size_t)(key - file.p) + strlen(cases[i].key) : 0;
+        CHECK(at && strbuf_add(&b, file.p, at) && strbuf_add(&b, cases[i].bytes, cases[i].n) && strbuf_add(&b, file.p + at + cases[i].over, file.n - at - cases[i].over));
+        golden_write(g.file, &b);
+        strbuf_free(&b);
+        check_refused(&g, g.file, cases[i].says, cases[i].says);
+        arena_free(&a);
+        golden_close(&g);
+    }
+}
+
+TEST_MAIN(CASE(bad_configs), CASE(good_config), CASE(bad_tensors), CASE(bad_gguf), CASE(bad_gguf_sentences))
