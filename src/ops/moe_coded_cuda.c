@@ -90,8 +90,6 @@ void moe_coded_cost(const struct moe_mlp_shape *s, bool down, const struct devic
     out->bytes = active * matrix * moe_coded_chunk_bytes(format) / (16.0 * (format == MOE_FP8 ? 128 : 256)) + 2 * (picks * n + (down ? picks : s->tokens) * k);
     out->ops = 2 * picks * matrix;
     plan_stream(out, d, 2.0);
-    double peak = d->units * 1.2e12; /* codes to operands, not measured */
-    out->predicted_us = ROSE_MAX(out->predicted_us, out->ops / peak * 1e6);
 }
 
 enum rose_status moe_coded_plan(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
@@ -134,6 +132,8 @@ enum rose_status moe_coded_plan(const struct moe_mlp_shape *s, bool down, const 
     int end = warps * rows * 64 + rows * (16 * tiles + 8) * 2; /* sums, results */
     out->shared_bytes = (uint32_t)ROSE_MAX(stages * stage + fixed, end);
     moe_coded_cost(s, down, d, out);
+    double peak = d->units * 1.2e12; /* codes to operands, not measured */
+    out->predicted_us = ROSE_MAX(out->predicted_us, out->ops / peak * 1e6);
     return ROSE_OK;
 }
 
@@ -206,6 +206,16 @@ enum rose_status moe_coded_record(struct program *program, const struct op_moe_m
     return ROSE_OK;
 }
 
+/* What decoding takes: microseconds of an SM for a step, 256 weight rows by 64 of k, by the tile's places. Fitted to the layers above, and to
+ * T 1,024 of them (docs/facts.md): Q4_0 1.3 and 1.5, Q4_1 and Q8_0 1.6 and 1.65, MXFP4 1.6, Q4_K 1.6 and 1.85 to 2.2. */
+static double blocks_wgmma_us(const struct moe_mlp_shape *s, bool down, int format, const struct device_info *d)
+{
+    const double small = format == BLOCKS_Q4_0 ? 1.3 : 1.6, large = format == BLOCKS_Q4_0 ? 1.5 : format == BLOCKS_Q4_K ? 1.9 : 1.65;
+    double each = (double)s->tokens * s->top_k / s->experts, tiles = each <= s->tile / 2 ? 1 : each / s->tile + 0.5; /* the last of an expert is half full */
+    double steps = (double)(down ? ceil_div(s->hidden, 256) * ceil_div(s->ffn, 64) : ceil_div(s->ffn, 128) * ceil_div(s->hidden, 64));
+    return s->experts * tiles * steps / d->units * (s->tile == 64 ? small : large);
+}
+
 enum rose_status moe_blocks_wgmma_plan(const struct moe_mlp_shape *s, bool down, const struct device_info *d, struct plan *out, struct rose_error *err)
 {
     int format = (down ? s->down_format : s->up_format) - 1, rows = s->tile, stage = (256 + rows) * 128, rest = rows * 256 + 8 * (s->experts + 1) + 256,
@@ -228,8 +238,7 @@ enum rose_status moe_blocks_wgmma_plan(const struct moe_mlp_shape *s, bool down,
     plan_int(out, "STAGES", ROSE_MIN((room - rest) / stage, 6));
     out->shared_bytes = (uint32_t)(plan_get(out, "STAGES") * stage + rest);
     moe_coded_cost(s, down, d, out);
-    double us = out->ops / (d->units * 3.5e12) * 1e6; /* a guess */
-    if (us > out->predicted_us) out->predicted_us = us;
+    out->predicted_us = ROSE_MAX(out->predicted_us, blocks_wgmma_us(s, down, format, d));
     return ROSE_OK;
 }
 

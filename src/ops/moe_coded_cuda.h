@@ -17,7 +17,7 @@ enum rose_status moe_coded_plan(const struct moe_mlp_shape *shape, bool down, co
 
 /* Bytes of 16 rows of a chunk: 256 of k of blocks, 128 codes of FP8. */
 int moe_coded_chunk_bytes(int format);
-/* Fills bytes, operations and times of such a product. */
+/* Fills bytes and operations of such a product, and the time its bytes take. */
 void moe_coded_cost(const struct moe_mlp_shape *shape, bool down, const struct device_info *device, struct plan *out);
 
 struct moe_panel_shape {
