@@ -98,7 +98,8 @@ struct rose_engine;
 
 struct rose_engine_options {
     const char *model;      /* a Hugging Face directory, a .gguf file, or ORG/NAME in the hub's cache */
-    int context;            /* longest sequence in tokens; 0: the model's, at most what the pool holds */
+    int context;            /* longest sequence in tokens; 0: the model's, at most what the pool holds. Models that embed, classify or score take their
+                             * positions where it is more */
     int max_sequences;      /* running at once; 0: 64 */
     int max_waiting;        /* queued at most, more are refused with ROSE_BUSY; 0: 4096 */
     int step_tokens;        /* token budget of a step; 0: 512, on a GPU 8192 */

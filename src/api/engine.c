@@ -128,7 +128,8 @@ static enum rose_status open_model(struct rose_engine *e, const struct rose_engi
         if (s != ROSE_OK) return s;
     }
     if (e->model->config.own_rows) {
-        struct pool_options p = {.context = o->context, .max_waiting = o->max_waiting, .step_tokens = o->step_tokens, .max_sequences = o->max_sequences,
+        /* One --ctx is for all models of a server: those that have fewer positions take what they have. */
+        struct pool_options p = {.context = ROSE_MIN(o->context, e->model->config.context), .max_waiting = o->max_waiting, .step_tokens = o->step_tokens, .max_sequences = o->max_sequences,
                                  .deterministic = o->deterministic};
         return pool_open(e->model, &p, &e->pool, err);
     }

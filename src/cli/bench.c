@@ -160,6 +160,7 @@ static enum rose_status measure(struct cli_engine *e, struct rose_error *err)
         struct bench_texts t = {o.prompt, o.batch, o.repeat, o.texts, o.json};
         enum rose_status s = bench_texts_run(e->device, e->engine, &t, o.profile, err);
         if (s == ROSE_OK && o.profile) print_profile(e->device, o.json ? stderr : stdout);
+        if (s == ROSE_OK && o.profile) s = rose_device_profile(e->device, false, err);
         return s;
     }
     int32_t *ids = malloc((size_t)o.prompt * sizeof *ids);
@@ -206,7 +207,7 @@ static bool size_engine(const struct cli_command *self, int *status)
     }
     cli_common.sequences = batch;
     if (o.texts) cli_common.sequences = 256;
-    else if (!cli_common.context) cli_common.context = context;
+    else if (!cli_common.context) cli_common.context = context, cli_common.sized = true;
     return true;
 }
 

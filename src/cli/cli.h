@@ -24,6 +24,7 @@ struct cli_common {
     const char *device, *isa, *kv, *log, *chat_template, *packed_cache, *task, *weights;
     int64_t threads, context, kv_bytes, sequences, step_tokens;
     bool quiet, no_pin, deterministic, no_prefix_cache, dummy_weights;
+    bool sized; /* context is the command's own choice, not --ctx */
 };
 extern struct cli_common cli_common;
 #define CLI_DEVICE_OPTIONS                                                                                                                           \

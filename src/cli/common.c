@@ -209,9 +209,11 @@ void cli_warn_context(const struct rose_engine *engine)
 {
     struct rose_model_info i;
     rose_engine_info(engine, &i);
-    if (cli_common.quiet || !i.model_context || cli_common.context <= i.model_context) return;
+    bool generates = i.tasks & ROSE_CAN_GENERATE;
+    if (cli_common.quiet || !i.model_context || cli_common.context <= i.model_context || (!generates && cli_common.sized)) return;
     struct strbuf b = {0};
-    strbuf_printf(&b, "--ctx %lld is more than the %d tokens that %s was made for; answers get worse behind them", (long long)cli_common.context, i.model_context, i.name);
+    strbuf_printf(&b, "--ctx %lld is more than the %d tokens that %s %s", (long long)cli_common.context, i.model_context, i.name,
+                  generates ? "was made for; answers get worse behind them" : "has positions for, which is what it takes");
     cli_say(b.p ? b.p : "");
     strbuf_free(&b);
 }

@@ -305,6 +305,21 @@ def bench_of_an_encoder():
     b = ok("bench", MODEL, "-p", "16", "-b", "8", "-r", "1", "--json").json()
     equal(sorted(b), ["device", "load_s", "model", "one_text_s", "peak_rss_mb", "texts", "texts_s", "tok_s", "tokens"])
     equal((b["texts"], b["tokens"]), (8, 128))
+    # As it is: 512 tokens and 128 to write are more than the model has positions for, and it writes none.
+    b = ok("bench", MODEL, "-r", "1", "--json", "--profile")
+    equal((b.json()["texts"], b.json()["tokens"]), (1, 512))
+    assert b.json()["one_text_s"] > 0 and b"attention" in b.err and b"--ctx" not in b.err, b
+    fails("bench", MODEL, "-p", "513", says="--prompt 513: nreimers/MiniLM-L6-H384-uncased takes 512 tokens at most")
+
+
+@case
+def a_context_beyond_its_positions():
+    """--ctx is for all models of a server: an encoder takes the positions it has."""
+    text = "word " * 600
+    long = ok("embed", MODEL, "--ctx", "2048", "--truncate", "right", "-q", input=text.encode())
+    equal(long.out, ok("embed", MODEL, "--ctx", "512", "--truncate", "right", "-q", input=text.encode()).out)
+    fails("embed", MODEL, "--ctx", "2048", "-q", input=text.encode(), says="the model takes 512 at most")
+    assert b"--ctx 2048 is more than the 512 tokens" in ok("embed", MODEL, "--ctx", "2048", input=b"a").err
 
 
 main()
