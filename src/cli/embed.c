@@ -77,7 +77,7 @@ static enum rose_status line_text(struct embed *e, struct str line, struct str *
     } else if (line.p[0] == '"') {
         s = ROSE_OK; /* a text that begins with a quotation mark */
     } else {
-        s = status_set(err, ROSE_INVALID, "the line begins like JSON and is none: %s", bad.message);
+        s = status_set(err, ROSE_INVALID, "the line begins like JSON and is none: %s; a text that begins with a brace is written as a JSON string", bad.message);
     }
     arena_free(&a);
     return s;

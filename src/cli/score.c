@@ -128,7 +128,7 @@ static enum rose_status add_line(struct score *s, size_t line, struct rose_error
         const struct json *j;
         struct rose_error bad = {0};
         enum rose_status status = json_parse(&s->arena, NULL, text, &j, &bad);
-        if (status != ROSE_OK && text.p[0] == '{') return status_set(err, ROSE_INVALID, "line %zu begins like JSON and is none: %s", line + 1, bad.message);
+        if (status != ROSE_OK && text.p[0] == '{') return status_set(err, ROSE_INVALID, "line %zu begins like JSON and is none: %s; a text that begins with a brace is written as a JSON string", line + 1, bad.message);
         if (status == ROSE_OK && json_is(j, JSON_OBJECT)) return add_json(s, line, j, err);
         if (status == ROSE_OK && json_is(j, JSON_STRING)) text = j->string;
     }

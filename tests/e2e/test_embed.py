@@ -212,7 +212,7 @@ def lines():
     vectors = [json.loads(g)["embedding"] for g in got]
     assert vectors[0] == vectors[1] == vectors[2] == vectors[3] != vectors[4]
     fails("embed", MODEL, input=b'ok\n{"text": 3}\n', says=["line 2", '"text"'])
-    fails("embed", MODEL, input=b'{"text": \n', says=["line 1", "JSON"])
+    fails("embed", MODEL, input=b'{"text": \n', says=["line 1", "JSON", "is written as a JSON string"])
     equal(ok("embed", MODEL, input=b"").out, b"")
 
 
