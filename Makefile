@@ -30,9 +30,9 @@ else ifeq ($(SAN),fuzz)
   # clang: as address, and with the counters that libFuzzer follows. The unrolled intrinsics of the instruction-set files drown
   # in both (minutes a file): they have AddressSanitizer alone here; SAN=address with gcc has both for them too.
   CFLAGS_EXTRA += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DROSE_GUARD
-  # No fuzz target runs the kernels nor the simt harness, whose loops take minutes of the tests by -O1 with counters.
   SAN_COVER    := -fsanitize=fuzzer-no-link
-  SAN_LOOPS  := -O2
+  # No fuzz target runs the kernels, whose loops would take minutes of the tests by -O1 with counters.
+  SAN_LOOPS    := -O2
   SAN_ISA      := -fno-sanitize=undefined
   LDFLAGS      += -fsanitize=address,undefined $(GUARD)
 else ifeq ($(SAN),thread)
