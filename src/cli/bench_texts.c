@@ -80,7 +80,7 @@ static void print(const struct bench *b, const char *device, double seconds, dou
         return;
     }
     printf("%s (%s) on %s\n", b->info.name, b->info.weights_type, device);
-    printf("  %zu texts of %.1f tokens%s\n", b->count, (double)b->tokens / (double)b->count, b->lines.count ? ", tokenising included" : "");
+    printf("  %zu text%s of %.1f tokens%s\n", b->count, b->count == 1 ? "" : "s", (double)b->tokens / (double)b->count, b->lines.count ? ", tokenising included" : "");
     printf("  throughput   %10.1f texts/s, %.1f tok/s\n  one text     %10.2f ms\n  load         %10.1f ms\n  peak memory  %10.1f MiB\n", texts, tokens, one * 1e3,
            b->info.load_seconds * 1e3, peak);
 }

@@ -192,12 +192,16 @@ static void print_table(const struct summary *s)
 {
     if (o.rate > 0) printf("%s: %d requests, open loop, %.3g a second\n", o.model, (int)o.requests, o.rate);
     else printf("%s: %d requests, closed loop, %d at once\n", o.model, (int)o.requests, (int)o.concurrency);
-    printf("%d answered, %d failed, %.2f s; %.2f requests/s, %.1f tokens/s out, %.1f in\n", s->ok, s->failed, s->seconds, s->ok / s->seconds, (double)s->tokens / s->seconds,
-           (double)s->prompt_tokens / s->seconds);
-    printf("goodput %.2f requests/s (first token within %g s, %g s a token)\n\n", s->good / s->seconds, o.slo_ttft, o.slo_gap);
+    printf("%d answered, %d failed, %.2f s; %.2f requests/s, ", s->ok, s->failed, s->seconds, s->ok / s->seconds);
+    if (is_whole()) printf("%.2f texts/s", s->ok * (double)o.texts / s->seconds);
+    else printf("%.1f tokens/s out", (double)s->tokens / s->seconds);
+    if (!is_infer()) printf(", %.1f%s in", (double)s->prompt_tokens / s->seconds, is_whole() ? " tokens/s" : "");
+    if (is_whole()) printf("\ngoodput %.2f requests/s (an answer within %g s)\n\n", s->good / s->seconds, o.slo_ttft);
+    else printf("\ngoodput %.2f requests/s (first token within %g s, %g s a token)\n\n", s->good / s->seconds, o.slo_ttft, o.slo_gap);
     printf("%-22s %10s %10s %10s %10s %10s\n", "milliseconds", "mean", "p50", "p90", "p99", "max");
     for (int i = 0; i < 3; i++) {
         const struct series *e = &s->series[i];
+        if (!e->n || (is_whole() && i < 2)) continue; /* embeddings have no first token, and answers of one no time between */
         printf("%-22s %10.2f %10.2f %10.2f %10.2f %10.2f\n", e->name, 1e3 * mean(e), 1e3 * percentile(e, 50), 1e3 * percentile(e, 90), 1e3 * percentile(e, 99), 1e3 * percentile(e, 100));
     }
 }

@@ -462,6 +462,9 @@ def bench_takes_a_model_that_can_and_says_why_not():
     r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{server().port}", "--model", "nothing", "-n", "2"], capture_output=True, text=True, timeout=200)
     equal((r.returncode, r.stdout), (1, ""))
     s = Server(model=[encoders.minilm()])
+    for endpoint in ("embeddings", "infer"):
+        r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{s.port}", "-n", "2", "--texts", "3", "--endpoint", endpoint], capture_output=True, text=True, timeout=200)
+        check(r.returncode == 0 and "texts/s" in r.stdout and "whole answer" in r.stdout and "nan" not in r.stdout and "token within" not in r.stdout, r)
     r = subprocess.run([options.rose, "bench", "--url", f"http://127.0.0.1:{s.port}"], capture_output=True, text=True, timeout=200)
     check(r.returncode == 1 and 'none has the task "generate"' in r.stderr, r)
     s.stop()
