@@ -12,20 +12,25 @@ static const struct json *get2(const struct json *c, const char *a, const char *
     return json_is_null(v) ? json_get(c, b) : v;
 }
 
-enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out,
-                            struct rose_error *err)
+enum rose_status config_int_of(const char *file, const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out,
+                               struct rose_error *err)
 {
     const struct json *v = json_get(config, key);
     if (json_is_null(v)) {
-        if (fallback < low) return status_set(err, ROSE_FORMAT, "config.json: \"%s\" is missing", key);
+        if (fallback < low) return status_set(err, ROSE_FORMAT, "%s: \"%s\" is missing", file, key);
         *out = (int32_t)fallback;
         return ROSE_OK;
     }
     int64_t n = json_int(v, INT64_MIN);
     if (n < low || n > high)
-        return status_set(err, ROSE_FORMAT, "config.json: \"%s\" must be a whole number from %lld to %lld", key, (long long)low, (long long)high);
+        return status_set(err, ROSE_FORMAT, "%s: \"%s\" must be a whole number from %lld to %lld", file, key, (long long)low, (long long)high);
     *out = (int32_t)n;
     return ROSE_OK;
+}
+
+enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err)
+{
+    return config_int_of("config.json", config, key, low, high, fallback, out, err);
 }
 
 bool config_activation(struct str name, enum op_activation *out)
@@ -53,28 +58,32 @@ static enum rose_status factors(struct arena *arena, const struct json *list, in
     return ROSE_OK;
 }
 
-/* Values of a wrong type, which would be read as if they were not there: "rope_theta": "500000" must not become 10000. */
-static enum rose_status check_types(const struct json *object, struct rose_error *err)
+enum rose_status config_types(const char *file, const struct json *object, const struct config_type *known, size_t count, struct rose_error *err)
 {
-    enum { NUMBER = 1 << JSON_NUMBER, SWITCH = (1 << JSON_FALSE) | (1 << JSON_TRUE), TEXT = 1 << JSON_STRING, LIST = 1 << JSON_ARRAY, OBJECT = 1 << JSON_OBJECT };
-    static const struct { const char *key; unsigned types; const char *what; } known[] = {
-        {"rms_norm_eps", NUMBER, "a number"}, {"layer_norm_eps", NUMBER, "a number"}, {"rope_theta", NUMBER, "a number"},
-        {"partial_rotary_factor", NUMBER, "a number"}, {"factor", NUMBER, "a number"}, {"low_freq_factor", NUMBER, "a number"},
-        {"high_freq_factor", NUMBER, "a number"}, {"beta_fast", NUMBER, "a number"}, {"beta_slow", NUMBER, "a number"},
-        {"mscale", NUMBER, "a number"}, {"mscale_all_dim", NUMBER, "a number"}, {"attention_factor", NUMBER, "a number"},
-        {"original_max_position_embeddings", NUMBER, "a number"}, {"sliding_window", NUMBER, "a number"},
-        {"query_pre_attn_scalar", NUMBER, "a number"}, {"attn_logit_softcapping", NUMBER, "a number"},
-        {"final_logit_softcapping", NUMBER, "a number"}, {"bos_token_id", NUMBER | LIST, "a token id"}, {"pad_token_id", NUMBER | LIST, "a token id"},
-        {"eos_token_id", NUMBER | LIST, "a token id or a list of them"}, {"tie_word_embeddings", SWITCH, "true or false"},
-        {"attention_bias", SWITCH, "true or false"}, {"mlp_bias", SWITCH, "true or false"}, {"use_sliding_window", SWITCH, "true or false"},
-        {"norm_topk_prob", SWITCH, "true or false"}, {"hidden_act", TEXT, "a name"}, {"hidden_activation", TEXT, "a name"},
-        {"rope_type", TEXT, "a name"}, {"layer_types", LIST, "a list"}, {"rope_scaling", OBJECT, "an object"}, {"rope_parameters", OBJECT, "an object"}};
-    for (size_t i = 0; i < ROSE_COUNT(known); i++) {
+    if (!json_is_null(object) && !json_is(object, JSON_OBJECT)) return status_set(err, ROSE_FORMAT, "%s: it must be an object, found: %s", file, json_type_name(object->type));
+    for (size_t i = 0; i < count; i++) {
         const struct json *v = json_get(object, known[i].key);
         if (!json_is_null(v) && !(known[i].types & (1u << v->type)))
-            return status_set(err, ROSE_FORMAT, "config.json: \"%s\" must be %s, found: %s", known[i].key, known[i].what, json_type_name(v->type));
+            return status_set(err, ROSE_FORMAT, "%s: \"%s\" must be %s, found: %s", file, known[i].key, known[i].what, json_type_name(v->type));
     }
     return ROSE_OK;
+}
+
+static enum rose_status check_types(const struct json *object, struct rose_error *err)
+{
+    static const struct config_type known[] = {
+        {"rms_norm_eps", CONFIG_NUMBER, "a number"}, {"layer_norm_eps", CONFIG_NUMBER, "a number"}, {"rope_theta", CONFIG_NUMBER, "a number"},
+        {"partial_rotary_factor", CONFIG_NUMBER, "a number"}, {"factor", CONFIG_NUMBER, "a number"}, {"low_freq_factor", CONFIG_NUMBER, "a number"},
+        {"high_freq_factor", CONFIG_NUMBER, "a number"}, {"beta_fast", CONFIG_NUMBER, "a number"}, {"beta_slow", CONFIG_NUMBER, "a number"},
+        {"mscale", CONFIG_NUMBER, "a number"}, {"mscale_all_dim", CONFIG_NUMBER, "a number"}, {"attention_factor", CONFIG_NUMBER, "a number"},
+        {"original_max_position_embeddings", CONFIG_NUMBER, "a number"}, {"sliding_window", CONFIG_NUMBER, "a number"},
+        {"query_pre_attn_scalar", CONFIG_NUMBER, "a number"}, {"attn_logit_softcapping", CONFIG_NUMBER, "a number"},
+        {"final_logit_softcapping", CONFIG_NUMBER, "a number"}, {"bos_token_id", CONFIG_NUMBER | CONFIG_LIST, "a token id"}, {"pad_token_id", CONFIG_NUMBER | CONFIG_LIST, "a token id"},
+        {"eos_token_id", CONFIG_NUMBER | CONFIG_LIST, "a token id or a list of them"}, {"tie_word_embeddings", CONFIG_SWITCH, "true or false"},
+        {"attention_bias", CONFIG_SWITCH, "true or false"}, {"mlp_bias", CONFIG_SWITCH, "true or false"}, {"use_sliding_window", CONFIG_SWITCH, "true or false"},
+        {"norm_topk_prob", CONFIG_SWITCH, "true or false"}, {"hidden_act", CONFIG_TEXT, "a name"}, {"hidden_activation", CONFIG_TEXT, "a name"},
+        {"rope_type", CONFIG_TEXT, "a name"}, {"layer_types", CONFIG_LIST, "a list"}, {"rope_scaling", CONFIG_OBJECT, "an object"}, {"rope_parameters", CONFIG_OBJECT, "an object"}};
+    return config_types("config.json", object, known, ROSE_COUNT(known), err);
 }
 
 enum rose_status config_rope(struct arena *arena, const struct json *config, const struct json *params, double theta, const struct model_config *c,

@@ -6,6 +6,16 @@
 
 /* A whole number in [low, high]; missing or null: fallback, or an error when fallback < low. */
 enum rose_status config_int(const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err);
+/* The same of another file than config.json, which messages name. */
+enum rose_status config_int_of(const char *file, const struct json *config, const char *key, int64_t low, int64_t high, int64_t fallback, int32_t *out, struct rose_error *err);
+/* Values of a wrong type, which would be read as if they were not there, are refused: "rope_theta": "500000" must not become 10000. */
+enum { CONFIG_NUMBER = 1 << JSON_NUMBER, CONFIG_SWITCH = (1 << JSON_FALSE) | (1 << JSON_TRUE), CONFIG_TEXT = 1 << JSON_STRING, CONFIG_LIST = 1 << JSON_ARRAY, CONFIG_OBJECT = 1 << JSON_OBJECT };
+struct config_type {
+    const char *key;
+    unsigned types; /* CONFIG_... that it may have; null may stand anywhere */
+    const char *what;
+};
+enum rose_status config_types(const char *file, const struct json *object, const struct config_type *known, size_t count, struct rose_error *err);
 bool config_activation(struct str name, enum op_activation *out);
 /* "sliding_window"; absent: the row's default, null: 0. */
 enum rose_status config_window(const struct json *config, const struct model_config *c, int32_t *out, struct rose_error *err);

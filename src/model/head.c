@@ -9,7 +9,7 @@
 #include "model/head_gguf.h"
 #include "weights/weights.h"
 
-enum { CONFIG_LIMIT = 4 << 20 };
+enum { CONFIG_LIMIT = 4 << 20, MODULE_LIMIT = 64 << 10, MAX_MODULES = 32 };
 
 struct reader {
     struct arena *arena;
@@ -34,7 +34,7 @@ const char *head_pooling_name(enum op_pooling pooling)
 }
 
 /* dir/folder/name; *out NULL when there is no such file. folder may be "". */
-static enum rose_status read_json(struct reader *r, const char *folder, const char *name, const struct json **out)
+static enum rose_status read_json(struct reader *r, const char *folder, const char *name, size_t limit, const struct json **out)
 {
     *out = NULL;
     if (!r->dir) return ROSE_OK;
@@ -42,7 +42,7 @@ static enum rose_status read_json(struct reader *r, const char *folder, const ch
     struct str text;
     if (!path) return no_memory(r);
     if (!file_exists(path)) return ROSE_OK;
-    ROSE_TRY(file_read(r->arena, path, CONFIG_LIMIT, &text, r->err));
+    ROSE_TRY(file_read(r->arena, path, limit, &text, r->err));
     enum rose_status s = json_parse(r->arena, path, text, out, r->err);
     return s == ROSE_OK ? ROSE_OK : status_wrap(r->err, s, "%s", path);
 }
@@ -71,6 +71,11 @@ static enum rose_status read_pooling(struct reader *r, const char *folder, const
     static const char *const switches[][2] = {{"pooling_mode_cls_token", "cls"}, {"pooling_mode_max_tokens", "max"}, {"pooling_mode_mean_tokens", "mean"},
                                               {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"}, {"pooling_mode_weightedmean_tokens", "weightedmean"},
                                               {"pooling_mode_lasttoken", "lasttoken"}};
+    struct config_type known[ROSE_COUNT(switches) + 1] = {{"include_prompt", CONFIG_SWITCH, "true or false"}};
+    for (size_t i = 0; i < ROSE_COUNT(switches); i++) known[i + 1] = (struct config_type){switches[i][0], CONFIG_SWITCH, "true or false"};
+    char file[256];
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    ROSE_TRY(config_types(file, j, known, ROSE_COUNT(known), r->err));
     struct str mode = STR("mean");
     const struct json *named = json_get(j, "pooling_mode");
     int on = 0;
@@ -97,15 +102,20 @@ static enum rose_status activation_named(struct reader *r, struct str name, cons
 
 static enum rose_status read_dense(struct reader *r, const char *folder, const struct json *j)
 {
+    static const struct config_type known[] = {{"module_input_name", CONFIG_TEXT, "a name"}, {"use_residual", CONFIG_SWITCH, "true or false"},
+                                               {"activation_function", CONFIG_TEXT, "a name"}, {"bias", CONFIG_SWITCH, "true or false"}};
     struct model_head *h = r->head;
+    char file[256];
+    snprintf(file, sizeof file, "%s/config.json", folder);
+    ROSE_TRY(config_types(file, j, known, ROSE_COUNT(known), r->err));
     if (h->dense_count == HEAD_MAX_DENSE) return status_set(r->err, ROSE_UNSUPPORTED, "modules.json: more than %d dense modules", HEAD_MAX_DENSE);
     if (!str_is(json_str(json_get(j, "module_input_name"), "sentence_embedding"), "sentence_embedding"))
         return status_set(r->err, ROSE_UNSUPPORTED, "%s: a dense module over token embeddings makes a multi-vector (ColBERT) model, which is not supported yet", folder);
     if (json_bool(json_get(j, "use_residual"), false)) return status_set(r->err, ROSE_UNSUPPORTED, "%s/config.json: \"use_residual\" is not supported", folder);
     struct head_dense *d = &h->dense[h->dense_count];
     int32_t before = h->dense_count ? h->dense[h->dense_count - 1].out : r->config->hidden;
-    ROSE_TRY(config_int(j, "in_features", 1, 1 << 20, -1, &d->in, r->err));
-    ROSE_TRY(config_int(j, "out_features", 1, 1 << 20, -1, &d->out, r->err));
+    ROSE_TRY(config_int_of(file, j, "in_features", 1, 1 << 20, -1, &d->in, r->err));
+    ROSE_TRY(config_int_of(file, j, "out_features", 1, 1 << 20, -1, &d->out, r->err));
     if (d->in != before) return status_set(r->err, ROSE_FORMAT, "%s/config.json: in_features is %d and what comes before has %d columns", folder, d->in, before);
     ROSE_TRY(activation_named(r, json_str(json_get(j, "activation_function"), "torch.nn.modules.activation.Tanh"), folder, d));
     h->dense_bias[h->dense_count] = json_bool(json_get(j, "bias"), true);
@@ -118,12 +128,14 @@ static enum rose_status read_dense(struct reader *r, const char *folder, const s
 static enum rose_status read_transformer(struct reader *r, const char *folder)
 {
     const struct json *j = NULL;
+    const char *file = NULL;
     static const char *const names[] = {"sentence_bert_config.json", "sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
                                         "sentence_xlm-roberta_config.json", "sentence_mpnet_config.json"};
     if (*folder) return status_set(r->err, ROSE_UNSUPPORTED, "modules.json: the transformer in the folder \"%s\" is not beside modules.json, which is not supported", folder);
-    for (size_t i = 0; !j && i < ROSE_COUNT(names); i++) ROSE_TRY(read_json(r, "", names[i], &j));
+    for (size_t i = 0; !j && i < ROSE_COUNT(names); i++) ROSE_TRY(read_json(r, "", file = names[i], MODULE_LIMIT, &j));
     if (!j) return ROSE_OK;
-    return config_int(j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err); /* do_lower_case is the tokenizer's */
+    ROSE_TRY(config_types(file, j, &(struct config_type){"do_lower_case", CONFIG_SWITCH, "true or false"}, 1, r->err));
+    return config_int_of(file, j, "max_seq_length", 0, INT32_MAX, 0, &r->head->longest, r->err); /* do_lower_case is the tokenizer's */
 }
 
 static bool plain_folder(struct str s)
@@ -145,7 +157,7 @@ static enum rose_status read_module(struct reader *r, const struct json *m, bool
     if (str_is(type, "Transformer")) return read_transformer(r, folder);
     if (str_is(type, "Normalize")) return r->head->normalize = true, ROSE_OK;
     if (str_is(type, "Dropout")) return ROSE_OK;
-    ROSE_TRY(read_json(r, folder, "config.json", &j));
+    ROSE_TRY(read_json(r, folder, "config.json", MODULE_LIMIT, &j));
     if (str_is(type, "Pooling")) return *pooled = true, read_pooling(r, folder, j);
     if (str_is(type, "Dense") && *pooled) return read_dense(r, folder, j);
     if (str_is(type, "LogitScore")) {
@@ -163,15 +175,23 @@ static enum rose_status read_module(struct reader *r, const struct json *m, bool
 static enum rose_status read_prompts(struct reader *r)
 {
     const struct json *list = json_get(r->sentence, "prompts");
+    static const struct config_type known[] = {{"prompts", CONFIG_OBJECT, "an object of prompts by their names"}, {"default_prompt_name", CONFIG_TEXT, "a name"},
+                                               {"similarity_fn_name", CONFIG_TEXT, "a name"}};
+    ROSE_TRY(config_types("config_sentence_transformers.json", r->sentence, known, ROSE_COUNT(known), r->err));
     struct model_head *h = r->head;
     struct str wanted = json_str(json_get(r->sentence, "default_prompt_name"), ""), similarity = json_str(json_get(r->sentence, "similarity_fn_name"), "");
     if (similarity.n && !(h->similarity = text_of(r, similarity))) return no_memory(r);
-    if (!json_is(list, JSON_OBJECT) || !list->count) return ROSE_OK;
+    bool usual = str_is(wanted, "query") || str_is(wanted, "document"); /* which every model has there, empty */
+    if (!list || !list->count)
+        return wanted.n && !usual ? status_set(r->err, ROSE_FORMAT, "config_sentence_transformers.json: default_prompt_name \"" STR_FMT "\" and no prompts", STR_ARG(wanted)) : ROSE_OK;
     if (list->count > HEAD_MAX_PROMPTS)
         return status_set(r->err, ROSE_LIMIT, "config_sentence_transformers.json: %u prompts; at most %d are taken", list->count, HEAD_MAX_PROMPTS);
     const char **names = ARENA_ARRAY(r->arena, const char *, list->count), **texts = ARENA_ARRAY(r->arena, const char *, list->count);
     if (!names || !texts) return no_memory(r);
     for (uint32_t i = 0; i < list->count; i++) {
+        const struct json_member *m = json_member(list, i);
+        if (!json_is_null(&m->value) && (!json_is(&m->value, JSON_STRING) || (m->value.string.n && memchr(m->value.string.p, 0, m->value.string.n))))
+            return status_set(r->err, ROSE_FORMAT, "config_sentence_transformers.json: the prompt \"" STR_FMT "\" must be a text without NUL characters", STR_ARG(m->key));
         if (!(names[i] = text_of(r, json_member(list, i)->key)) || !(texts[i] = text_of(r, json_str(&json_member(list, i)->value, "")))) return no_memory(r);
         if (str_eq(json_member(list, i)->key, wanted)) h->default_prompt = names[i];
     }
@@ -283,10 +303,11 @@ static enum model_task task_of(struct reader *r, bool pooled, bool scored)
 
 static enum rose_status read_files(struct reader *r, bool *pooled, bool *scored)
 {
-    ROSE_TRY(read_json(r, "", "modules.json", &r->modules));
-    ROSE_TRY(read_json(r, "", "config_sentence_transformers.json", &r->sentence));
+    ROSE_TRY(read_json(r, "", "modules.json", CONFIG_LIMIT, &r->modules));
+    ROSE_TRY(read_json(r, "", "config_sentence_transformers.json", CONFIG_LIMIT, &r->sentence));
     if (!r->modules) return read_transformer(r, "");
     if (!json_is(r->modules, JSON_ARRAY)) return status_set(r->err, ROSE_FORMAT, "modules.json must be a list of modules");
+    if (r->modules->count > MAX_MODULES) return status_set(r->err, ROSE_LIMIT, "modules.json: %u modules; at most %d are taken", r->modules->count, MAX_MODULES);
     for (uint32_t i = 0; i < r->modules->count; i++) ROSE_TRY(read_module(r, json_at(r->modules, i), pooled, scored));
     return ROSE_OK;
 }

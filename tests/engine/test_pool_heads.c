@@ -55,7 +55,16 @@ TEST(modules)
         {"1_Pooling/config.json", "{\"pooling_mode\":7}", "pooling_mode", NULL},
         {"1_Pooling/config.json", "\"", "1_Pooling", NULL},
         {"config_sentence_transformers.json", "{\"prompts\":{\"a\":\"x\"},\"default_prompt_name\":\"b\"}", "\"b\"", "none of its prompts"},
-        {"sentence_bert_config.json", "{\"max_seq_length\":-5}", "max_seq_length", NULL},
+        {"config_sentence_transformers.json", "{\"default_prompt_name\":\"b\"}", "\"b\"", "no prompts"},
+        {"config_sentence_transformers.json", "{\"prompts\":{\"a\":5}}", "the prompt \"a\"", "must be a text"},
+        {"config_sentence_transformers.json", "{\"prompts\":{\"a\":\"x\\u0000y\"}}", "the prompt \"a\"", "NUL"},
+        {"config_sentence_transformers.json", "{\"prompts\":[\"a\"]}", "\"prompts\" must be an object", NULL},
+        {"config_sentence_transformers.json", "{\"default_prompt_name\":5}", "\"default_prompt_name\" must be", NULL},
+        {"1_Pooling/config.json", "{\"pooling_mode_cls_token\":\"true\"}", "1_Pooling/config.json: \"pooling_mode_cls_token\" must be true or false", NULL},
+        {"1_Pooling/config.json", "{\"include_prompt\":0}", "1_Pooling/config.json: \"include_prompt\"", NULL},
+        {"1_Pooling/config.json", "5", "1_Pooling/config.json", "must be an object"},
+        {"sentence_bert_config.json", "{\"do_lower_case\":\"yes\"}", "sentence_bert_config.json: \"do_lower_case\"", NULL},
+        {"sentence_bert_config.json", "{\"max_seq_length\":-5}", "sentence_bert_config.json: \"max_seq_length\"", NULL},
         {"sentence_bert_config.json", "{\"max_seq_length\":1e99}", "max_seq_length", NULL},
     };
     struct golden g;
@@ -70,6 +79,29 @@ TEST(modules)
     golden_close(&g);
 }
 
+/* Each module's config.json is read: many modules must not fill the memory with one large file, again and again. */
+TEST(many_modules)
+{
+    struct golden g;
+    struct strbuf b = {0};
+    golden_open(&g, "embed_bert");
+    pool_golden_write(&g);
+    strbuf_adds(&b, "[" TRANSFORMER POOLING);
+    for (int i = 0; i < 40; i++) strbuf_adds(&b, MORE("2_Normalize", "sentence_transformers.models.Normalize"));
+    strbuf_adds(&b, "]");
+    write_text(&g, "modules.json", b.p);
+    expect("42 modules", g.dir, "42 modules", "at most 32");
+    b.n = 0;
+    strbuf_adds(&b, "{\"include_prompt\":true,\"padding\":\"");
+    for (int i = 0; i < 70000; i++) strbuf_addc(&b, 'x');
+    strbuf_adds(&b, "\"}");
+    pool_golden_write(&g);
+    write_text(&g, "1_Pooling/config.json", b.p);
+    expect("70 kB of a pooling", g.dir, "1_Pooling/config.json", "65536");
+    strbuf_free(&b);
+    golden_close(&g);
+}
+
 TEST(dense)
 {
     static const struct { const char *text, *first, *second; } bad[] = {
@@ -81,7 +113,10 @@ TEST(dense)
         {"{\"in_features\":48,\"out_features\":64,\"bias\":true,\"activation_function\":\"os.system\"}", "os.system", "not supported"},
         {"{\"in_features\":48,\"out_features\":64,\"use_residual\":true}", "use_residual", NULL},
         {"{\"in_features\":48,\"out_features\":64,\"module_input_name\":\"token_embeddings\"}", "multi-vector (ColBERT)", NULL},
-        {"[]", "in_features", NULL},
+        {"[]", "2_Dense/config.json", "must be an object"},
+        {"{\"in_features\":48,\"out_features\":64,\"bias\":1}", "2_Dense/config.json: \"bias\"", "true or false"},
+        {"{\"in_features\":48,\"out_features\":64,\"activation_function\":5}", "2_Dense/config.json: \"activation_function\"", "number"},
+        {"{\"in_features\":48,\"out_features\":64,\"use_residual\":\"yes\"}", "\"use_residual\"", "string"},
     };
     struct golden g;
     char path[400];
@@ -112,7 +147,7 @@ TEST(configs)
         {"embed_jina", "{\"position_embedding_type\":\"absolute\"}", "position_embeddings.weight", "missing"},
         {"embed_jina", "{\"feed_forward_type\":\"original\"}", "original", "not supported"},
         {"embed_jina", "{\"feed_forward_type\":\"__absent__\"}", "feed_forward_type", NULL},
-        {"embed_jina", "{\"num_attention_heads\":5}", "found 9", NULL}, /* a head's size */
+        {"embed_jina", "{\"num_attention_heads\":5}", "no multiple of the 5 heads", NULL}, /* a head's size */
         {"embed_jina", "{\"intermediate_size\":81}", "gated_layers.weight", "[162, 48]"},
         {"embed_jina_code", "{\"is_decoder\":true}", "is_decoder", NULL},
         {"embed_bert", "{\"position_embedding_type\":\"alibi\",\"feed_forward_type\":\"geglu\"}", "gated_layers.weight", "missing"},
@@ -251,4 +286,4 @@ TEST(gguf_bytes)
     }
 }
 
-TEST_MAIN(CASE(modules), CASE(dense), CASE(configs), CASE(gguf_tensors), CASE(gguf_bytes))
+TEST_MAIN(CASE(modules), CASE(many_modules), CASE(dense), CASE(configs), CASE(gguf_tensors), CASE(gguf_bytes))
