@@ -57,8 +57,11 @@ bool sched_crowd(const struct sched_limits *l, const struct sched_seq *seqs, int
 {
     int64_t rows = 0;
     bool first = true;
+    int32_t urgent = INT32_MAX; /* the priority of the most urgent answer under way */
+    for (int32_t i = 0; i < n; i++)
+        if (seqs[i].running && seqs[i].length - seqs[i].computed == 1) urgent = ROSE_MIN(urgent, seqs[i].priority);
     for (int32_t i = 0; i < n; i++) {
-        if (seqs[i].running || seqs[i].hold) continue;
+        if (seqs[i].running || seqs[i].hold || seqs[i].priority > urgent) continue;
         if (!first) rows += seqs[i].length - seqs[i].reusable * l->page_tokens;
         first = false;
     }

@@ -47,7 +47,8 @@ struct sched_result sched_plan(const struct sched_limits *limits, struct sched_s
 
 /* Do prompts wait, beside the first of them, that would fill a whole step? Then everybody is late already, and what counts is what a row costs: on a
  * GPU least in whole steps, decode rows or not. (256 requests of 1,024 tokens at once, 128 new ones each, output of Llama-3.1-8B on an H200: 3,956 tok/s with
- * half steps beside decode rows, 4,149 with whole ones.) Requests in the queue's order. */
+ * half steps beside decode rows, 4,149 with whole ones.) Prompts less urgent than an answer under way do not count: they may wait. Requests in the
+ * queue's order. */
 bool sched_crowd(const struct sched_limits *limits, const struct sched_seq *seqs, int32_t n);
 
 /* Pages a sequence of `length` tokens holds in all groups. */

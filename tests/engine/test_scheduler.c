@@ -184,6 +184,13 @@ TEST(a_crowd_of_prompts)
     CHECK(!sched_crowd(&l, s, 4));
     s[3].reusable = 0, s[2].hold = true;
     CHECK(!sched_crowd(&l, s, 4));
+    /* Nor does what is less urgent than an answer under way. */
+    s[2].hold = false, s[0].computed = 899;
+    CHECK(sched_crowd(&l, s, 4));
+    s[3].priority = 1;
+    CHECK(!sched_crowd(&l, s, 4));
+    s[0].priority = 1;
+    CHECK(sched_crowd(&l, s, 4));
 }
 
 TEST_MAIN(CASE(random_traces), CASE(decode_before_prefill), CASE(preempts_the_last), CASE(a_crowd_of_prompts))
