@@ -340,6 +340,8 @@ static enum rose_status finish(struct reader *r, const struct head_wish *wish)
     c->own_rows = true;
     c->causal = !c->arch->encoder && !c->bidirectional;
     if (h->task == MODEL_EMBED) {
+        if (has_architecture(r, STR("ColBERT")))
+            return status_set(r->err, ROSE_UNSUPPORTED, "config.json: \"architectures\" names a multi-vector (ColBERT) model, which is not supported yet");
         h->embedding = h->dense_count ? h->dense[h->dense_count - 1].out : c->hidden;
         c->tied = true; /* an output matrix is not looked at */
         return find_sparse(r);

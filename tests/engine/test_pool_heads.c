@@ -143,6 +143,7 @@ TEST(configs)
         {"class_bert_score", "{\"sentence_transformers\":{\"activation_fn\":\"torch.nn.modules.activation.Softplus\"}}", "Softplus", "not supported"},
         {"class_modernbert", "{\"classifier_activation\":\"mish\"}", "mish", "not supported"},
         {"class_bert", "{\"architectures\":[\"BertForTokenClassification\"]}", NULL, NULL}, /* the same output, asked for each token */
+        {"embed_bert", "{\"architectures\":[\"HF_ColBERT\"]}", "multi-vector (ColBERT)", NULL},
         {"embed_bert", "{\"architectures\":[\"BertForSequenceClassification\"]}", "without an output layer", NULL},
         {"embed_jina", "{\"position_embedding_type\":\"absolute\"}", "position_embeddings.weight", "missing"},
         {"embed_jina", "{\"feed_forward_type\":\"original\"}", "original", "not supported"},
