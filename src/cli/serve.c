@@ -16,7 +16,7 @@ static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
     int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting, cache_ready;
     double idle, read, write, ping, drain, stretch, stall;
-    bool access_log, null_model, shared_memory, any_model;
+    bool access_log, null_model, shared_memory, any_model, auto_truncate;
     struct option_list alias, task;
 } o;
 
@@ -33,6 +33,7 @@ static const struct option options[] = {
     {"cors-origin", 0, OPTION_TEXT, NULL, "ORIGIN", NULL, NULL, 0, 0, "let pages from there call the API; * for all", &o.cors},
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
     {"any-model", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a request that names a model which is not here goes to the first that can answer it, as with TEI", &o.any_model},
+    {"auto-truncate", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "texts to embed, rank, score or classify that are too long are cut off, as with TEI's option; without it requests have to ask for that", &o.auto_truncate},
     {"task", 0, OPTION_LIST, NULL, "TASK", NULL, NULL, 0, 0, "what the model is for: auto (what its files say), generate, embed, classify or score; once a MODEL, in their order", &o.task},
     {.type = OPTION_GROUP, .help = "Limits:"},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
@@ -138,6 +139,7 @@ static void fill(struct server_options *s)
     s->null_model = o.null_model;
     s->no_shared_memory = !o.shared_memory;
     s->any_model = o.any_model;
+    s->auto_truncate = o.auto_truncate;
 }
 
 /* The models among the words, by their names; the repositories stay words. */

@@ -232,6 +232,7 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
     int count;
     if (!c) return no_memory(e);
     c->http = http;
+    c->request.truncate = s->options->auto_truncate;
     if (!pooled_read(route, body, &http->arena, &c->request, e)) return false;
     struct str name = c->request.model;
     c->model = find_model(&s->models, &c->request);
@@ -325,9 +326,9 @@ void pooled_info(struct server *s, struct httpd_request *http)
         json_add_str(&b, str_of(i->pooling ? i->pooling : ""));
         strbuf_addc(&b, '}');
     }
-    strbuf_printf(&b, "},\"max_concurrent_requests\":%d,\"max_input_length\":%d,\"max_batch_tokens\":%d,\"max_batch_requests\":null,\"max_client_batch_size\":%d,\"auto_truncate\":false,"
+    strbuf_printf(&b, "},\"max_concurrent_requests\":%d,\"max_input_length\":%d,\"max_batch_tokens\":%d,\"max_batch_requests\":null,\"max_client_batch_size\":%d,\"auto_truncate\":%s,"
                       "\"tokenization_workers\":1,\"version\":\"" ROSE_VERSION "\",\"sha\":null,\"docker_label\":null,\"served_model_name\":", s->options->connections, i->longest_input, i->step_tokens,
-                  TEXTS_MAX);
+                  TEXTS_MAX, s->options->auto_truncate ? "true" : "false");
     json_add_str(&b, str_of(m->name));
     strbuf_addc(&b, '}');
     httpd_reply(http, 200, "application/json", strbuf_str(&b));

@@ -30,7 +30,7 @@ struct pooled_request {
     struct str encoding_format, direction;
 };
 
-/* The route's form of a request; all memory is the arena's or the body's. */
+/* The route's form of a request; all memory is the arena's or the body's. out->truncate: what counts where the request does not say. */
 bool pooled_read(enum pooled_route route, const struct json *body, struct arena *arena, struct pooled_request *out, struct api_error *e);
 
 /* A text, texts, or with `ids` token ids or lists of them; *single: not in a list. */

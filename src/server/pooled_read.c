@@ -214,7 +214,7 @@ static bool read_encoding(struct pooled_request *r, struct api_error *e)
 bool pooled_read(enum pooled_route route, const struct json *body, struct arena *a, struct pooled_request *r, struct api_error *e)
 {
     bool single;
-    *r = (struct pooled_request){.route = route, .normalize = -1, .activation = -1, .return_documents = -1};
+    *r = (struct pooled_request){.route = route, .normalize = -1, .activation = -1, .return_documents = -1, .truncate = r->truncate};
     if (!fields_read(tables[route].fields, tables[route].count, "", body, r, a, e)) return false;
     switch (route) {
     case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);

@@ -35,6 +35,7 @@ struct server_options {
     struct rose_device *rose_device;          /* models are loaded on it, */
     const struct rose_engine_options *engine; /* with these options; NULL: none is loaded */
     bool any_model;        /* a request (not KServe's, whose path names it) for a model that is not here goes to the one it would get without a name */
+    bool auto_truncate;    /* texts to embed, rank, score or classify that are too long are cut off at their end unless the request says otherwise (not KServe's) */
     bool no_shared_memory; /* KServe's clients may not register any */
     bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
 };

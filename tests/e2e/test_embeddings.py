@@ -500,6 +500,24 @@ def any_model_answers_where_the_server_says_so():
     s.stop()
 
 
+@test
+def auto_truncate_cuts_where_the_request_does_not_say():
+    """--auto-truncate, as TEI's: long texts are cut off; `truncate` false in a request still refuses them."""
+    s = Server("--auto-truncate", model=[encoders.minilm()])
+    long = "word " * 400
+    cut = ok("/embed", {"model": MINI, "inputs": long, "truncate": True})
+    close(s.post("/embed", {"inputs": long})[2], cut)
+    status, _, answer = s.post("/v1/embeddings", {"input": long})
+    equal(status, 200)
+    close([answer["data"][0]["embedding"]], cut)
+    equal(s.post("/rerank", {"query": "a", "texts": [long]})[0], 200)
+    equal(s.post("/similarity", {"inputs": {"source_sentence": "a", "sentences": [long]}})[0], 200)
+    equal(s.post("/embed", {"inputs": long, "truncate": False})[0], 413)
+    equal(s.post("/similarity", {"inputs": {"source_sentence": "a", "sentences": [long]}, "parameters": {"truncate": False}})[0], 413)
+    check(s.get("/info")[2]["auto_truncate"] is True and server().get("/info")[2]["auto_truncate"] is False)
+    s.stop()
+
+
 def embedded(model, *arguments):
     r = subprocess.run([options.rose, "embed", model, *arguments], input=json.dumps(TEXTS[0]) + "\n", capture_output=True, text=True, timeout=100)
     return json.loads(r.stdout)["embedding"]

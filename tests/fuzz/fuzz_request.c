@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_init(&arena, (size_t)64 << 20);
     struct str text = {(const char *)data + 1, size - 1};
     if (json_parse(&arena, NULL, text, &body, NULL) == ROSE_OK) {
-        struct pooled_request p;
+        struct pooled_request p = {0};
         if (data[0] >= 128) check(pooled_read((enum pooled_route)(data[0] % POOLED_ROUTES), body, &arena, &p, &e), &e);
         switch (data[0] % 5) {
         case 0: check(openai_chat_read(body, &arena, &r, &e), &e); break;

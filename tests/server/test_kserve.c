@@ -198,6 +198,7 @@ TEST(regions_hold_what_they_say)
 static bool read_pooled(enum pooled_route route, const char *text, struct pooled_request *r)
 {
     const struct json *v = parse(text);
+    r->truncate = false;
     return v && pooled_read(route, v, &arena, r, &error);
 }
 
