@@ -110,7 +110,12 @@ static enum rose_status add_json(struct score *s, size_t line, const struct json
     const struct json *list = json_get(j, "documents");
     if (!has_first && o.query) first = str_of(o.query), has_first = true;
     if (!has_first) return status_set(err, ROSE_INVALID, "line %zu: an object wants \"query\" and \"document\" or \"documents\", or \"text\"", line + 1);
-    if (!json_is(list, JSON_ARRAY)) return add(s, (struct item){first, second, has_second, line, 0, 0}, err);
+    for (const char *const *key = seconds; *key && !has_second; key++)
+        if (!json_is_null(json_get(j, *key))) return status_set(err, ROSE_INVALID, "line %zu: \"%s\" is no text", line + 1, *key);
+    if (json_is_null(list)) return add(s, (struct item){first, second, has_second, line, 0, 0}, err);
+    if (!json_is(list, JSON_ARRAY)) return status_set(err, ROSE_INVALID, "line %zu: \"documents\" must be a list of texts", line + 1);
+    if (has_second) return status_set(err, ROSE_INVALID, "line %zu: it has \"documents\" and one document beside them: write either", line + 1);
+    if (!s->scores && !s->embeds) return status_set(err, ROSE_INVALID, "line %zu: %s gives texts labels and ranks no \"documents\": write {\"text\": …}, or {\"text\": …, \"pair\": …}", line + 1, s->info.name);
     if (!list->count) return status_set(err, ROSE_INVALID, "line %zu: \"documents\" is empty", line + 1);
     for (uint32_t i = 0; i < list->count; i++) {
         const struct json *d = json_at(list, i), *text = json_is(d, JSON_OBJECT) ? json_get(d, "text") : d;

@@ -294,6 +294,17 @@ def rerank_and_classify_are_commands():
 
 
 @test
+def lines_that_ask_for_two_things():
+    """Nothing of a line is left out silently, and a model of labels does not make a score of one of them."""
+    for name, model, line, says in (("classify", "classes", {"query": "a", "documents": ["b", "c"]}, '"pair"'), ("score", "classes", {"text": "a", "documents": ["b"]}, "labels"),
+                                    ("classify", "classes", {"text": "a", "pair": 5}, '"pair" is no text'), ("rerank", "ranker", {"query": "a", "documents": "b"}, '"documents" must be a list'),
+                                    ("rerank", "ranker", {"query": "a", "document": "b", "documents": ["c"]}, '"documents" and one document'),
+                                    ("rerank", "ranker", {"query": "a", "document": ["b"]}, '"document" is no text')):
+        said = command(name, model, lines=json.dumps(line) + "\n")
+        check("line 1" in said and says in said, (name, line, said))
+
+
+@test
 def kserve_tensors():
     c = http.InferenceServerClient(f"127.0.0.1:{server().port}")
     e = np.array(embed(TEXTS))
