@@ -60,7 +60,7 @@ enum rose_status resume_refuse(const struct resume *r, struct rose_error *err, c
     return s;
 }
 
-static enum rose_status foreign(const struct resume *r, struct rose_error *err) { return resume_refuse(r, err, "%s.resume was not written by this version of %s", r->output, r->made_by); }
+static enum rose_status foreign(const struct resume *r, struct rose_error *err) { return resume_refuse(r, err, "%s.resume is cut short, or was not written by this version of %s", r->output, r->made_by); }
 
 /* The first line: the same command, model and options? */
 static enum rose_status check_head(const struct resume *r, struct arena *a, struct str head, struct rose_error *err)

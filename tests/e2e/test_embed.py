@@ -109,7 +109,7 @@ def made_by_other_means(folder, run, name, out, changes):
         equal(f.read(), before)
     with open(out + ".resume", "ab") as f:
         f.write(b"half a li")
-    run(name, "-o", out, says="was not written by this version")
+    run(name, "-o", out, says=["is cut short", "was not written by this version"])
     with open(out, "w"):
         pass
     run(name, "-o", out)  # an empty output asks for nothing
@@ -268,7 +268,7 @@ def what_it_cannot_do():
     fails("embed", MODEL, "--prompt-name", "query", input=b"x\n", says="no prompt")
     fails("embed", MODEL, "--sparse", input=b"x\n", says="lexical head")
     fails("embed", MODEL, "--dimensions", "385", input=b"x\n", says="384")
-    fails("embed", MODEL, "--ctx", "1000", input=b"x\n", says="512")
+    assert b"512" in ok("embed", MODEL, "--ctx", "1000", input=b"x\n").err
     fails("embed", MODEL, "--nonsense", status=2)
     fails("embed", MODEL, "--sparse", "-f", "npy", status=2)
 
