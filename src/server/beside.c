@@ -212,9 +212,9 @@ void beside_close(struct beside *b)
         pthread_cond_signal(&b->lanes[i].more);
     }
     pthread_mutex_unlock(&b->lock);
-    for (int i = 0; i < LANES; i++) {
+    for (int i = 0; i < b->lanes_count; i++) pthread_join(b->lanes[i].thread, NULL);
+    for (int i = 0; i < LANES; i++) { /* no thread puts into `ended` any more */
         struct lane *l = &b->lanes[i];
-        if (i < b->lanes_count) pthread_join(l->thread, NULL);
         for (struct beside_job *j; (j = take_waiting(l)) != NULL; put(&b->ended, j)) j->status = ROSE_CANCELLED;
         pthread_cond_destroy(&l->more);
     }
