@@ -24,8 +24,8 @@ struct sweep {
     int values[BENCH_OP_NUMBERS];
     double bandwidth, tensor; /* bytes/s that a copy reaches; operations/s, 0: unknown */
     void *noise;
-    struct strbuf json;
-    int cases, done;
+    struct strbuf json, refused; /* the results; {...},{...} of the combinations that the op or the machine does not take */
+    int cases, done, refusals;
     enum dtype weights;
 };
 
@@ -283,26 +283,50 @@ static enum rose_status run_case(struct sweep *s, struct bench_case *c, struct r
     return ROSE_OK;
 }
 
+/* What says that this combination cannot be, and nothing about the next one. */
+static bool is_refusal(enum rose_status s) { return s == ROSE_UNSUPPORTED || s == ROSE_INVALID || s == ROSE_LIMIT || s == ROSE_NO_MEMORY; }
+
+static void add_refusal(struct sweep *s, const struct bench_case *c, const struct rose_error *why)
+{
+    strbuf_adds(&s->refused, s->refusals++ ? ",{" : "{");
+    for (int i = 0; i < s->numbers; i++) strbuf_printf(&s->refused, "\"%s\":%d,", s->kind->number[i].name, c->value[i]);
+    strbuf_adds(&s->refused, "\"why\":");
+    json_add_str(&s->refused, str_of(why->message));
+    strbuf_addc(&s->refused, '}');
+}
+
+static void name_case(const struct sweep *s, const struct bench_case *c, enum rose_status status, struct rose_error *err)
+{
+    struct strbuf what = {0};
+    for (int i = 0; i < s->numbers; i++) strbuf_printf(&what, " %s=%d", s->kind->number[i].name, c->value[i]);
+    status_wrap(err, status, "%s%s", s->kind->name, what.p ? what.p : "");
+    strbuf_free(&what);
+}
+
+/* Combinations that are refused are told beside the results of the others; where all are, the first of them is the error. */
 static enum rose_status run_all(struct sweep *s, struct rose_error *err)
 {
     struct bench_case *c = calloc(1, sizeof *c);
-    enum rose_status status = c ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status status = c ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory"), first = ROSE_OK;
     for (int n = 0; n < s->cases && status == ROSE_OK; n++) {
+        struct rose_error why = {0};
         *c = (struct bench_case){.device = s->device->device, .weights = s->weights, .noise = s->noise};
         int rest = n; /* the last number changes fastest, but the first is the one to read down: it comes last here */
         for (int i = 0; i < s->numbers; i++) c->value[i] = s->value[i][rest % s->values[i]], rest /= s->values[i];
-        status = run_case(s, c, err);
+        status = run_case(s, c, &why);
         if (status != ROSE_OK) {
-            struct strbuf what = {0};
-            for (int i = 0; i < s->numbers; i++) strbuf_printf(&what, " %s=%d", s->kind->number[i].name, c->value[i]);
-            status_wrap(err, status, "%s%s", s->kind->name, what.p ? what.p : "");
-            strbuf_free(&what);
+            bool refused = is_refusal(status);
+            if (refused) add_refusal(s, c, &why);
+            name_case(s, c, status, &why);
+            if (err && (!refused || s->refusals == 1)) *err = why;
+            if (refused && s->refusals == 1) first = status;
+            if (refused) status = ROSE_OK;
         }
         close_case(c);
         if (s->o->progress) s->o->progress(s->o->progress_user, "measuring", (size_t)n + 1, (size_t)s->cases);
     }
     free(c);
-    return status;
+    return status == ROSE_OK && !s->done ? first : status;
 }
 
 static enum rose_status make(struct sweep *s, struct rose_error *err)
@@ -323,7 +347,8 @@ static enum rose_status make(struct sweep *s, struct rose_error *err)
     for (int i = 0; i < s->numbers; i++) strbuf_printf(b, "%s\"%s\"", i ? "," : "", s->kind->number[i].name);
     strbuf_adds(b, "],\"results\":[");
     enum rose_status status = run_all(s, err);
-    strbuf_adds(b, "]}");
+    strbuf_printf(b, "],\"refused\":[%s]}", s->refused.p ? s->refused.p : "");
+    b->failed |= s->refused.failed;
     d->keeps_plans = keeps;
     return status;
 }
@@ -345,6 +370,7 @@ enum rose_status rose_bench_op(struct rose_device *device, const struct rose_ben
     if (status == ROSE_OK && s->json.failed) status = status_set(err, ROSE_NO_MEMORY, "out of memory");
     if (status == ROSE_OK) *out = s->json.p;
     else strbuf_free(&s->json);
+    strbuf_free(&s->refused);
     free(s->noise);
     free(s);
     return status;

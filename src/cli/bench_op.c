@@ -50,6 +50,22 @@ static void add_us(struct strbuf *b, double us)
     else strbuf_printf(b, " %11s", "");
 }
 
+/* "refused rows=1 cols=7: why", below the results. */
+static void print_refused(const struct json *root, struct strbuf *b)
+{
+    const struct json *numbers = json_get(root, "numbers"), *refused = json_get(root, "refused");
+    for (uint32_t r = 0; refused && r < refused->count; r++) {
+        const struct json *j = json_at(refused, r);
+        strbuf_adds(b, "refused");
+        for (uint32_t i = 0; i < numbers->count; i++) {
+            char key[64];
+            snprintf(key, sizeof key, "%.*s", STR_ARG(json_str(json_at(numbers, i), "")));
+            strbuf_printf(b, " %s=%lld", key, (long long)json_int(json_get(j, key), 0));
+        }
+        strbuf_printf(b, ": %.*s\n", STR_ARG(json_str(json_get(j, "why"), "")));
+    }
+}
+
 static void print_table(const struct json *root, struct strbuf *b)
 {
     const struct json *numbers = json_get(root, "numbers"), *results = json_get(root, "results");
@@ -113,7 +129,7 @@ static enum rose_status print(const char *text, struct rose_error *err)
     struct strbuf b = {0};
     arena_init(&a, 0);
     enum rose_status s = json_parse(&a, "rose_bench_op", str_of(text), &root, err);
-    if (s == ROSE_OK && !o.json) print_table(root, &b);
+    if (s == ROSE_OK && !o.json) print_table(root, &b), print_refused(root, &b);
     if (s == ROSE_OK && o.json) strbuf_printf(&b, "%s\n", text);
     if (s == ROSE_OK && b.p) fputs(b.p, stdout);
     if (s == ROSE_OK && o.csv) s = write_file(o.csv, root, print_csv, err);

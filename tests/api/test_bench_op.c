@@ -118,4 +118,30 @@ TEST(what_cannot_be)
     }
 }
 
-TEST_MAIN(CASE(on_the_cpu), CASE(planned), CASE(planned_large), CASE(on_cuda), CASE(what_cannot_be))
+/* A combination that is refused does not end the sweep: the others are there, and it is told with its reason. */
+TEST(goes_on_past_what_is_refused)
+{
+    const char *shapes[] = {"rows=1,5", "cols=12,256"};
+    struct rose_bench_op_options o = {.op = "norm", .shapes = shapes, .shapes_count = 2, .arch = "sm_90a", .cache_dir = cache, .nvrtc = driver};
+    struct rose_error err = {0};
+    char *text;
+    CHECK_OK(rose_bench_op(NULL, &o, &text, &err), err);
+    struct arena a;
+    const struct json *root = NULL;
+    arena_init(&a, 0);
+    CHECK_OK(json_parse(&a, "norm", str_of(text), &root, &err), err);
+    const struct json *results = json_get(root, "results"), *refused = json_get(root, "refused");
+    CHECK_INT(results ? (int)results->count : -1, 2);
+    CHECK_INT(refused ? (int)refused->count : -1, 2);
+    for (uint32_t i = 0; results && i < results->count; i++) CHECK_INT(json_int(json_get(json_at(results, i), "cols"), 0), 256);
+    for (uint32_t i = 0; refused && i < refused->count; i++) {
+        const struct json *j = json_at(refused, i);
+        CHECK_INT(json_int(json_get(j, "cols"), 0), 12);
+        CHECK_INT(json_int(json_get(j, "rows"), 0), i ? 5 : 1);
+        CHECK(strstr(json_str(json_get(j, "why"), "").p, "rows of 12 columns") != NULL);
+    }
+    arena_free(&a);
+    rose_free(text);
+}
+
+TEST_MAIN(CASE(on_the_cpu), CASE(planned), CASE(planned_large), CASE(on_cuda), CASE(what_cannot_be), CASE(goes_on_past_what_is_refused))
