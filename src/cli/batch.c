@@ -85,7 +85,7 @@ int cli_batch(const struct cli_command *self, int argc, char **argv)
             printf("%d requests: %d answered before, %d now, of which %d refused; %lld tokens in, %lld out\n", report.total, report.skipped, report.done, report.failed,
                    (long long)report.prompt_tokens, (long long)report.completion_tokens);
     }
-    status = s == ROSE_OK ? CLI_OK : cli_error(s, &err);
+    status = s != ROSE_OK ? cli_error(s, &err) : interrupted ? CLI_SIGNAL + (int)interrupted : CLI_OK;
     cli_close(&e);
     return status;
 }

@@ -144,7 +144,8 @@ static int converse(struct chat *c, struct line_editor *l)
         struct rose_error err = {0};
         bool interrupted = false;
         const char *line = read_message(l, &text, &interrupted);
-        if (!line && interrupted) continue;
+        if (!line && interrupted && c->terminal) continue;
+        if (interrupted) status = CLI_SIGNAL + SIGINT; /* nobody is there to type the next line */
         if (!line) break;
         if (!line[strspn(line, " \t\n")]) continue;
         if (*line == '/') {

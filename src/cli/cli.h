@@ -6,8 +6,8 @@
 #include "base/str.h"
 #include "rose.h"
 
-/* Exit statuses. */
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+/* Exit statuses. CLI_SIGNAL + its number: what a signal stopped before its end; main ends the process by that signal, so that a shell's loop ends too. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_SIGNAL = 128 };
 
 struct cli_command {
     const char *name, *arguments, *summary; /* "run", "MODEL [PROMPT]", one line; NULL: not listed */

@@ -91,9 +91,14 @@ static bool check_values(const struct cli_command *self, const struct option *op
     const struct option_list *biases = &cli_sampling.logit_bias;
     struct rose_logit_bias bias;
     if (has_option(options, count, &cli_common.device) && !is_device(cli_common.device)) {
-        *status = cli_usage(self, "--device %s: it is none of auto, cpu, cuda, cuda:N", cli_common.device);
+        *status = cli_usage(self, "the device \"%s\" (--device, or ROSE_DEVICE) is none of auto, cpu, cuda, cuda:N", cli_common.device);
         return false;
     }
+    for (int i = 0; has_option(options, count, &cli_sampling.stop) && i < cli_sampling.stop.count; i++)
+        if (!*cli_sampling.stop.items[i]) {
+            *status = cli_usage(self, "--stop: the text is empty");
+            return false;
+        }
     bool off;
     int64_t bytes;
     struct rose_error err;

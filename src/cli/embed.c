@@ -1,6 +1,7 @@
 /* rose embed: texts of a file to vectors. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,7 +273,7 @@ int cli_embed(const struct cli_command *self, int argc, char **argv)
     if (s != ROSE_OK) return cli_error(s, &err);
     s = cli_open(words[0], false, &engine, &err);
     if (s == ROSE_OK) s = run(&engine, &e, &interrupted, &err);
-    status = s == ROSE_OK ? (interrupted ? CLI_FAILED : CLI_OK) : cli_error(s, &err);
+    status = s == ROSE_OK ? (interrupted ? CLI_SIGNAL + SIGINT : CLI_OK) : cli_error(s, &err);
     cli_close(&engine);
     if (e.out && e.out != stdout) fclose(e.out);
     texts_free(&e.lines);

@@ -88,5 +88,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "rose: cannot write to standard output%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
         status = CLI_FAILED;
     }
+    if (status > CLI_SIGNAL) {
+        signal(status - CLI_SIGNAL, SIG_DFL);
+        raise(status - CLI_SIGNAL);
+    }
     return status;
 }

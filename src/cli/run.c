@@ -1,5 +1,6 @@
 /* rose run: one answer, streamed or as one JSON object. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -143,6 +144,7 @@ static int answer_one(struct cli_engine *e, struct str prompt)
     struct rose_model_info info;
     struct answer a = {.engine = e->engine};
     struct strbuf chat = {0};
+    bool interrupted = false;
     rose_engine_info(e->engine, &info);
     enum rose_status s = cli_request(&r, biases, &err) ? ROSE_OK : ROSE_INVALID;
     if (s == ROSE_OK) {
@@ -150,7 +152,7 @@ static int answer_one(struct cli_engine *e, struct str prompt)
         r.prompt_logprobs = (int)o.prompt_logprobs;
         r.keep_special = o.special;
         make_prompt(&r, &info, prompt, &chat);
-        s = cli_stream(e->engine, &r, take_event, &a, NULL, &err);
+        s = cli_stream(e->engine, &r, take_event, &a, &interrupted, &err);
     }
     if (s == ROSE_OK && o.json) print_json(&a, &info);
     else if (s == ROSE_OK) putchar('\n');
@@ -159,7 +161,8 @@ static int answer_one(struct cli_engine *e, struct str prompt)
     strbuf_free(&a.logprobs);
     strbuf_free(&a.prompt_logprobs);
     strbuf_free(&chat);
-    return s == ROSE_OK ? CLI_OK : cli_error(s, &err);
+    if (s != ROSE_OK) return cli_error(s, &err);
+    return interrupted ? CLI_SIGNAL + SIGINT : CLI_OK;
 }
 
 int cli_run(const struct cli_command *self, int argc, char **argv)

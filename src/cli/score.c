@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -396,7 +397,7 @@ static int command(enum kind kind, const struct cli_command *self, int argc, cha
     st = cli_open(words[0], false, &engine, &err);
     s.engine = engine.engine;
     if (st == ROSE_OK) st = run(&s, &interrupted, &err);
-    status = st == ROSE_OK ? (interrupted ? CLI_FAILED : CLI_OK) : cli_error(st, &err);
+    status = st == ROSE_OK ? (interrupted ? CLI_SIGNAL + SIGINT : CLI_OK) : cli_error(st, &err);
     cli_close(&engine);
     if (s.out && s.out != stdout) fclose(s.out);
     texts_free(&s.lines);

@@ -354,7 +354,10 @@ static bool map_packed(struct loader *l, size_t total)
     const char *dir = m->device->packed_dir, *path = weights_path(m->weights);
     if (!dir || l->dummy || m->device->info.kind != DEVICE_CPU) return false;
     for (size_t i = 0; i < l->count; i++)
-        if (l->items[i].weights != m->weights || !l->items[i].bytes) return false; /* parts of other files are not in the key */
+        if (l->items[i].weights != m->weights || !l->items[i].bytes) { /* parts of other files are not in the key */
+            loader_notice(l, "weights are packed at every start: a part of them has a file of its own");
+            return false;
+        }
     uint64_t layout = 0;
     for (size_t i = 0; i < l->count; i++) layout = hash_mix(layout, (uint64_t)l->items[i].bytes << 1 | l->items[i].table);
     if (!packed_key(m->weights, total, layout, &m->packed_key)) {
@@ -410,6 +413,15 @@ static enum rose_status take_memory(struct loader *l, size_t total)
     return m->device->info.kind == DEVICE_CPU ? no_room(l, total, "the system refused them, as a limit of this process (ulimit -v) makes it do; raise that") : ROSE_NO_MEMORY;
 }
 
+/* For the next start, beside the work of this one. */
+static void keep_packed(struct loader *l, size_t total)
+{
+    struct model *m = l->m;
+    const char *why;
+    m->store = packed_store_begin(m->device->packed_dir, weights_path(m->weights), strbuf_str(&m->packed_key), m->memory, total, m->device->packed_limit, &why);
+    if (!m->store) loader_notice(l, "packed weights are not kept for the next start: %s", why);
+}
+
 static enum rose_status pack_all(struct loader *l)
 {
     struct model *m = l->m;
@@ -428,6 +440,7 @@ static enum rose_status pack_all(struct loader *l)
         return no_room(l, total, why);
     }
     m->memory_bytes = total;
+    if (l->wish.weights && m->device->packed_dir && m->device->info.kind == DEVICE_CPU && !l->dummy) loader_notice(l, "weights are packed at every start: --weights converts them");
     if (!l->wish.weights && map_packed(l, total)) return ROSE_OK;
     ROSE_TRY(take_memory(l, total));
     if (m->device->info.kind == DEVICE_CUDA) return pack_cuda(l);
@@ -441,7 +454,7 @@ static enum rose_status pack_all(struct loader *l)
         done += it->bytes;
         if (l->progress) l->progress(l->user, done, work);
     }
-    if (m->packed_key.n) m->store = packed_store_begin(m->device->packed_dir, weights_path(m->weights), strbuf_str(&m->packed_key), m->memory, total, m->device->packed_limit);
+    if (m->packed_key.n) keep_packed(l, total);
     return ROSE_OK;
 }
 

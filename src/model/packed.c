@@ -303,14 +303,20 @@ static void *store_main(void *arg)
     return NULL;
 }
 
-/* Room for it several times over, on a disk. */
-static bool has_room(const char *folder, size_t bytes)
+/* Makes the folder. Why a file of so many bytes is not written there; NULL: it is, for there is room several times over, on a disk. */
+static const char *refusal(struct packed_store *s, uint64_t limit, size_t bytes)
 {
     enum { TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
     struct statfs fs;
     struct statvfs room;
-    if (statfs(folder, &fs) != 0 || (int)fs.f_type == TMPFS || (int)fs.f_type == RAMFS || statvfs(folder, &room) != 0) return false;
-    return (double)room.f_bavail * (double)room.f_frsize >= (double)ROOM * (double)bytes;
+    struct rose_error ignored;
+    if (!s->dir || !s->folder || !s->file || !s->temp || !s->key) return "out of memory";
+    if (file_make_dirs(s->folder, &ignored) != ROSE_OK || access(s->folder, W_OK) != 0 || statfs(s->folder, &fs) != 0 || statvfs(s->folder, &room) != 0)
+        return "the cache's packed folder cannot be written";
+    if ((int)fs.f_type == TMPFS || (int)fs.f_type == RAMFS) return "the cache's packed folder lies in memory, not on a disk";
+    if ((double)room.f_bavail * (double)room.f_frsize < (double)ROOM * (double)s->bytes) return "the cache's disk has not four times their size left";
+    s->limit = packed_list_limit(s->dir, limit);
+    return bytes > s->limit ? "they are more than the cache of packed weights may hold (--packed-cache SIZE)" : NULL;
 }
 
 static void store_free(struct packed_store *s)
@@ -325,8 +331,9 @@ static void store_free(struct packed_store *s)
     free(s);
 }
 
-struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit)
+struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit, const char **why)
 {
+    *why = bytes < LEAST ? "there is little to pack" : "out of memory";
     struct packed_store *s = bytes >= LEAST && key.n ? calloc(1, sizeof *s) : NULL;
     if (!s) return NULL;
     struct strbuf folder, prefix, file, temp = {0};
@@ -342,12 +349,9 @@ struct packed_store *packed_store_begin(const char *dir, const char *model_path,
     s->key_bytes = key.n;
     s->memory = memory;
     s->bytes = bytes;
-    struct rose_error ignored;
-    bool ready = s->dir && s->folder && s->file && s->temp && s->key && file_make_dirs(s->folder, &ignored) == ROSE_OK && access(s->folder, W_OK) == 0 &&
-                 has_room(s->folder, bytes);
-    s->limit = packed_list_limit(dir, limit);
-    ready = ready && file_bytes(key, bytes) <= s->limit;
-    if (ready && pthread_create(&s->thread, NULL, store_main, s) == 0) return s;
+    *why = refusal(s, limit, file_bytes(key, bytes));
+    if (!*why && pthread_create(&s->thread, NULL, store_main, s) == 0) return s;
+    if (!*why) *why = "no thread can be started";
     store_free(s);
     return NULL;
 }

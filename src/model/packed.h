@@ -28,9 +28,10 @@ void packed_unmap(const void *map, struct str key, size_t bytes);
 
 /* Write memory[bytes] beside the work of others: a thread of the lowest priority that begins after half a second, syncs and renames, and then keeps
  * the folder within `limit` bytes (packed_list_trim; 0: a tenth of the file system). The memory must stay until packed_store_end. NULL: it is not
- * worth it or not possible (more than the limit, too little room on the disk, a file system in memory, no right to write). */
+ * worth it or not possible (more than the limit, too little room on the disk, a file system in memory, no right to write), *why says which. */
 struct packed_store;
-struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit);
+struct packed_store *packed_store_begin(const char *dir, const char *model_path, struct str key, const void *memory, size_t bytes, uint64_t limit,
+                                        const char **why);
 /* Ends the writing: small weights are written to the end (a short run leaves them too), large ones are given up. NULL is fine. */
 void packed_store_end(struct packed_store *store);
 

@@ -231,16 +231,20 @@ static void read_ends(struct tokenizer *t)
     f->add_eos = last->kind == POST_ID && ((int64_t)last->id == f->eos || (int64_t)last->id == f->sep);
 }
 
+static enum rose_status read_object(struct arena *scratch, const char *file, struct str text, const struct json **out, struct rose_error *err)
+{
+    ROSE_TRY(json_parse(scratch, file, text, out, err));
+    if (json_is(*out, JSON_OBJECT)) return ROSE_OK;
+    return status_at(err, ROSE_FORMAT, file, (int64_t)(*out)->offset, "%s: the file is no object", file);
+}
+
 static enum rose_status read_all(struct tokenizer *t, const struct tokenizer_files *files,
                                  struct arena *scratch, struct rose_error *err)
 {
     const struct json *root, *config = NULL, *map = NULL;
-    ROSE_TRY(json_parse(scratch, "tokenizer.json", files->tokenizer_json, &root, err));
-    if (files->config_json.n)
-        ROSE_TRY(json_parse(scratch, "tokenizer_config.json", files->config_json, &config, err));
-    if (files->special_tokens_map.n)
-        ROSE_TRY(json_parse(scratch, "special_tokens_map.json", files->special_tokens_map, &map, err));
-    if (!json_is(root, JSON_OBJECT)) return bad(err, root, "the file is no object");
+    ROSE_TRY(read_object(scratch, "tokenizer.json", files->tokenizer_json, &root, err));
+    if (files->config_json.n) ROSE_TRY(read_object(scratch, "tokenizer_config.json", files->config_json, &config, err));
+    if (files->special_tokens_map.n) ROSE_TRY(read_object(scratch, "special_tokens_map.json", files->special_tokens_map, &map, err));
     ROSE_TRY(read_model(t, root, err));
     ROSE_TRY(read_added(t, json_get(root, "added_tokens"), err));
     ROSE_TRY(tokenizer_json_steps(t, root, files->lower_case, err));

@@ -51,7 +51,7 @@ def usage_errors_have_status_2():
                   ["run", MODEL, "x", "--threads", "-3"], ["run", MODEL, "x", "--kv", "f8"], ["run", MODEL, "x", "--logprobs", "3"], ["run", MODEL, "x", "--seed"],
                   ["tokenize"], ["render"], ["inspect"], ["bench"], ["pull"], ["chat"], ["kernels"], ["kernels", "layout"], ["bench", MODEL, "--batch", "0"],
                   ["run", MODEL, "x", "--device", "foo"], ["run", MODEL, "x", "--device", "cuda:x"], ["bench", MODEL, "--device", "cudaa"],
-                  ["run", MODEL, "x", "--logit-bias", "abc"], ["chat", MODEL, "--logit-bias", "1=x"], ["run", MODEL, "x", "--logit-bias", "-1=2"]):
+                  ["run", MODEL, "x", "--logit-bias", "abc"], ["run", MODEL, "x", "--stop", ""], ["chat", MODEL, "--logit-bias", "1=x"], ["run", MODEL, "x", "--logit-bias", "-1=2"]):
         result = rose(*words)
         equal((result.rc, result.out), (2, b""))
         assert result.err, words
@@ -296,12 +296,12 @@ def chats_keep_the_conversation():
 
 @case
 def interrupt_stops_the_answer():
-    # A run that is stopped ends well with what there is.
+    # A run that is stopped prints what there is, and a script sees that it was stopped.
     p = subprocess.Popen([ROSE, "run", MODEL, "Write a very long story.", "--ignore-eos", "-n", "4000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdout.read(10)
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=120)
-    equal((p.returncode, err, out[-1:]), (0, b"", b"\n"))
+    equal((p.returncode, err, out[-1:]), (-signal.SIGINT, b"", b"\n"))
     # A chat goes on with the next line.
     p = subprocess.Popen([ROSE, "chat", MODEL, "--ignore-eos", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     p.stdin.write(b"Write a very long story.\n")
@@ -311,6 +311,14 @@ def interrupt_stops_the_answer():
     out, err = p.communicate(b"/help\n/exit\n", timeout=120)
     equal((p.returncode, err), (0, b""))
     assert b"/clear" in out, out[-500:]
+    # Without a terminal there is nobody who would type the next line.
+    p = subprocess.Popen([ROSE, "chat", MODEL, "-n", "4", "--stop", "\n", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    p.stdin.write(b"Hello\n")
+    p.stdin.flush()
+    assert p.stdout.readline().endswith(b"\n")
+    p.send_signal(signal.SIGINT)
+    equal((p.wait(timeout=120), p.stderr.read()), (-signal.SIGINT, b""))
+    p.stdin.close()
 
 
 @case

@@ -50,8 +50,9 @@ static void end(void)
 
 static void keep_within(const char *model, const char *key, uint64_t limit)
 {
-    struct packed_store *s = packed_store_begin(dir, model, str_of(key), memory, BYTES, limit);
-    CHECK(s != NULL);
+    const char *why = "";
+    struct packed_store *s = packed_store_begin(dir, model, str_of(key), memory, BYTES, limit, &why);
+    CHECK(s != NULL && !why);
     packed_store_end(s);
 }
 static void keep(const char *key) { keep_within("model", key, 0); }
@@ -164,16 +165,23 @@ TEST(whatever_the_page_cache_holds)
     end();
 }
 
+static void refused(const char *place, struct str key, size_t bytes, uint64_t limit, const char *reason)
+{
+    const char *why = NULL;
+    CHECK(packed_store_begin(place, "model", key, memory, bytes, limit, &why) == NULL);
+    CHECK(why && strstr(why, reason));
+}
+
 TEST(not_worth_it_or_not_possible)
 {
     char path[300];
     begin();
-    CHECK(packed_store_begin(dir, "model", STR("key"), memory, 1 << 20, 0) == NULL); /* little to gain */
-    CHECK(packed_store_begin(dir, "model", STR(""), memory, BYTES, 0) == NULL);
-    CHECK(packed_store_begin("/proc/no/such/place", "model", STR("key"), memory, BYTES, 0) == NULL);
-    CHECK(packed_store_begin("/dev/shm", "model", STR("key"), memory, BYTES, 0) == NULL); /* in memory */
+    refused(dir, STR("key"), 1 << 20, 0, "little to pack");
+    refused(dir, STR(""), BYTES, 0, "");
+    refused("/proc/no/such/place", STR("key"), BYTES, 0, "cannot be written");
+    refused("/dev/shm", STR("key"), BYTES, 0, "in memory");
     rmdir("/dev/shm/packed");
-    CHECK(packed_store_begin(dir, "model", STR("key"), memory, BYTES, BYTES) == NULL); /* larger than the limit by its end */
+    refused(dir, STR("key"), BYTES, BYTES, "more than the cache"); /* by its end */
     packed_store_end(NULL);
     CHECK_INT(files(path, sizeof path), 0);
     end();
@@ -322,7 +330,7 @@ TEST(many_processes)
                 char model[32], other[32];
                 snprintf(model, sizeof model, "model %d", (p + r) % 4);
                 snprintf(other, sizeof other, "model %d", (p + r + 1) % 4);
-                struct packed_store *s = packed_store_begin(dir, model, STR("key\n"), memory, BYTES, LIMIT);
+                struct packed_store *s = packed_store_begin(dir, model, STR("key\n"), memory, BYTES, LIMIT, &(const char *){NULL});
                 bool damaged;
                 const void *map = packed_map(dir, other, STR("key\n"), BYTES, &damaged); /* may be there or not */
                 packed_store_end(s);

@@ -329,6 +329,14 @@ TEST(refuses)
         CHECK(!t && strstr(err.message, bad[i].says));
         if (!strstr(err.message, bad[i].says)) fprintf(stderr, "case %zu says \"%s\"\n", i, err.message);
     }
+    for (int which = 0; which < 2; which++) {
+        struct tokenizer_files files = {.tokenizer_json = STR("{}")};
+        struct tokenizer *t;
+        struct rose_error err = {0};
+        *(which ? &files.special_tokens_map : &files.config_json) = STR("[]");
+        CHECK_INT(tokenizer_from_json(&files, &t, &err), ROSE_FORMAT);
+        CHECK_STR(err.message, which ? "special_tokens_map.json: the file is no object" : "tokenizer_config.json: the file is no object");
+    }
 }
 
 /* A word that the vocabulary lacks, without an unknown token, is an error and not a silent gap. */
