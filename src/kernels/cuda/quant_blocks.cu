@@ -48,5 +48,5 @@ KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2)
         }
         if (r < p.rows && col < p.cols) st8((unsigned char *)p.y + (size_t)r * p.cols + col, y);
     }
-    if (thread_x() == 0) ((float *)p.scale)[block_x()] = scale;
+    if (thread_x() == 0) ((float *)p.scale)[block_row * p.scale_stride + block_col] = scale;
 }

@@ -7,8 +7,8 @@
 struct quant_blocks_params {
     const void *x; /* bf16 [rows, cols], 16-byte aligned rows */
     void *y;       /* e4m3 [rows, cols], dense */
-    void *scale;   /* f32 [ceil(rows / 128)][ceil(cols / 128)] */
-    int64_t x_stride; /* elements */
+    void *scale;   /* f32 [ceil(rows / 128)][ceil(cols / 128)], scale_stride from row to row of blocks */
+    int64_t x_stride, scale_stride; /* elements; cuBLASLt wants scale_stride a multiple of 4 ("128x128 block scaling") */
     uint32_t rows, cols;
 };
 
