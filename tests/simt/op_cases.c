@@ -154,6 +154,9 @@ static const struct norm_case norm_cases[] = {
     {"norm f16 300x2048 a row ahead, in place", RMS(.rows = 300, .cols = 2048, .weight = 2, .f16 = true, .form = NORM_FORM_AHEAD, .threads = 256, .resident = 2), 0, true},
     {"layernorm 300x1032 a row ahead, residual",
      LAYER(.rows = 300, .cols = 1032, .weight = 2, .bias = 4, .add = true, .form = NORM_FORM_AHEAD, .threads = 160, .resident = 1), 16, false},
+    {"norm 3x264 with bias", RMS(.rows = 3, .cols = 264, .weight = 4, .bias = 4), 8, false},
+    {"norm 3x520 to e4m3 per tensor", RMS(.rows = 3, .cols = 520, .weight = 4, .out = ACT_OUT_E4M3_TENSOR), 8, false},
+    {"layernorm 5x352 to mxfp4 tiled, residual", LAYER(.rows = 5, .cols = 352, .weight = 2, .bias = 2, .add = true, .out = ACT_OUT_MXFP4, .tiled = true), 32, false},
     {"layernorm 37x80", LAYER(.rows = 37, .cols = 80, .weight = 4), 0, false},
 };
 

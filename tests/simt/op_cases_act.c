@@ -12,10 +12,11 @@ struct act_case {
     const char *name;
     struct act_shape s;
     int pad;
+    bool columns; /* scales [group][row], as cuBLASLt has those of 1 x 128 */
 };
 #define ACT_CASE(text, padding, ...) \
     {                                \
-        text, {__VA_ARGS__}, padding \
+        text, {__VA_ARGS__}, padding, false \
     }
 static const struct act_case cases[] = {
     ACT_CASE("act 5x264 SwiGLU", 8, .rows = 5, .cols = 264, .act = OP_ACT_SILU, .gated = true),
@@ -40,6 +41,17 @@ static const struct act_case cases[] = {
              .out = ACT_OUT_E4M3_TOKEN, .threads = 64),
     ACT_CASE("SwiGLU + mxfp4 5x320", 0, .rows = 5, .cols = 320, .act = OP_ACT_SILU, .gated = true,
              .out = ACT_OUT_MXFP4),
+    {"quantise 7x640 e4m3 1x128, scales column by column", {.rows = 7, .cols = 640, .out = ACT_OUT_E4M3_128}, 0, true},
+    {"quantise 5x96 mxfp8, scales column by column", {.rows = 5, .cols = 96, .out = ACT_OUT_MXFP8}, 32, true},
+    ACT_CASE("quantise 133x96 mxfp8 tiled", 0, .rows = 133, .cols = 96, .out = ACT_OUT_MXFP8, .tiled = true),
+    ACT_CASE("quantise 5x352 mxfp4 tiled, up", 0, .rows = 5, .cols = 352, .out = ACT_OUT_MXFP4, .tiled = true, .scale_up = true),
+    ACT_CASE("quantise f16 5x264 e4m3 per token", 8, .rows = 5, .cols = 264, .out = ACT_OUT_E4M3_TOKEN, .f16 = true),
+    ACT_CASE("gpt-oss + mxfp8 tiled 5x2880", 0, .rows = 5, .cols = 2880, .act = OP_ACT_SILU, .gated = true, .clamp = 7, .alpha = 1.702f, .up_offset = 1,
+             .out = ACT_OUT_MXFP8, .tiled = true),
+    ACT_CASE("GeGLU tanh + e4m3 per tensor 5x264", 8, .rows = 5, .cols = 264, .act = OP_ACT_GELU_TANH, .gated = true, .out = ACT_OUT_E4M3_TENSOR),
+    ACT_CASE("GELU erf + int8 per token 5x1032", 8, .rows = 5, .cols = 1032, .act = OP_ACT_GELU_ERF, .out = ACT_OUT_INT8_TOKEN),
+    ACT_CASE("ReLU squared + nvfp4 tiled 5x336", 0, .rows = 5, .cols = 336, .act = OP_ACT_RELU2, .out = ACT_OUT_NVFP4, .tiled = true),
+    ACT_CASE("act 3x264 ReLU", 8, .rows = 3, .cols = 264, .act = OP_ACT_RELU),
 };
 
 /* The values of the codes 0, 1, 2, … (positive, rising): e4m3 has 127, e2m1 8. */
@@ -83,6 +95,7 @@ static double activate(const struct act_shape *s, double x, double up)
     if (s->act == OP_ACT_GELU_TANH) x = 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
     if (s->act == OP_ACT_GELU_ERF) x = 0.5 * x * (1 + erf(x / sqrt(2)));
     if (s->act == OP_ACT_RELU2) x = x > 0 ? x * x : 0;
+    if (s->act == OP_ACT_RELU) x = x > 0 ? x : 0;
     return s->gated ? x * (up + (double)s->up_offset) : x;
 }
 
@@ -123,10 +136,12 @@ static struct group_scale scale_of(const struct act_shape *s, float largest, flo
     return r;
 }
 
-static uint32_t scale_at(const struct act_shape *s, const void *scales, size_t row, size_t group,
+/* k->s.rows: as many as there are. */
+static uint32_t scale_at(const struct act_case *k, const void *scales, size_t row, size_t group,
                          size_t groups)
 {
-    size_t at = s->tiled ? ACT_TILED_SCALE(row, group, groups) : row * groups + group;
+    const struct act_shape *s = &k->s;
+    size_t at = s->tiled ? ACT_TILED_SCALE(row, group, groups) : k->columns ? group * (size_t)s->rows + row : row * groups + group;
     uint32_t r = 0;
     if (act_cuda_group(s->out) && s->out != ACT_OUT_E4M3_128)
         r = ((const uint8_t *)scales)[at];
@@ -172,7 +187,7 @@ static int check_row(const struct act_case *k, size_t r, const double *v, float 
         for (size_t c = g * group; c < (g + 1) * group; c++) largest = fmaxf(largest, (float)fabs(v[c]));
         struct group_scale w = scale_of(s, largest, global);
         if (s->out != ACT_OUT_E4M3_TENSOR) {
-            uint32_t bits = scale_at(s, scales, r, g, groups);
+            uint32_t bits = scale_at(k, scales, r, g, groups);
             if (s->act == OP_ACT_NONE) {
                 if (bits != w.bits && wrong++ == 0)
                     fprintf(stderr, "%s: scale %zu, %zu is %x, expected %x\n", k->name, r, g, bits, w.bits);
@@ -211,11 +226,12 @@ bool op_cases_act_plan(int i, const struct device_info *device, int rows, struct
 
 int op_cases_act_run(int i, const struct op_io *io)
 {
-    const struct act_case *k = &cases[i];
-    struct act_shape s = k->s;
+    struct act_case given = cases[i];
+    const struct act_case *k = &given;
     struct plan plan;
     struct rose_error err = {0};
-    if (io->rows) s.rows = io->rows;
+    if (io->rows) given.s.rows = io->rows;
+    const struct act_shape s = given.s;
     op_f16 = s.f16;
     if (act_cuda_plan(&s, io->device, &plan, &err))
         return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
@@ -239,8 +255,8 @@ int op_cases_act_run(int i, const struct op_io *io)
     struct act_rows_params p = {.x_stride = (int64_t)stride,
                                 .up_stride = (int64_t)stride,
                                 .y_stride = (int64_t)stride,
-                                .scale_row_stride = (int64_t)groups,
-                                .scale_group_stride = 1,
+                                .scale_row_stride = k->columns ? 1 : (int64_t)groups,
+                                .scale_group_stride = k->columns ? (int64_t)rows : 1,
                                 .rows = (uint32_t)rows};
     p.x = io->buffer(io->context, "x", all * 2, x, false);
     if (s.gated) p.up = io->buffer(io->context, "up", all * 2, up, false);
