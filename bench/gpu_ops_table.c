@@ -13,6 +13,7 @@
 #include "ops/logprob_cuda.h"
 #include "ops/norm_cuda.h"
 #include "ops/qk_cuda.h"
+#include "ops/quant_cuda.h"
 #include "ops/value_cuda.h"
 
 static struct rose_error err_;
@@ -376,6 +377,8 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
                                .alpha = 1.702f,
                                .up_offset = 1},
             false);
+        act(d, add, context, "gpt-oss SwiGLU + mxfp8",
+            (struct act_shape){.rows = rows[r], .cols = 2880, .act = OP_ACT_SILU, .gated = true, .clamp = 7, .alpha = 1.702f, .up_offset = 1, .out = ACT_OUT_MXFP8, .tiled = true}, false);
         act(d, add, context, "GELU erf",
             (struct act_shape){.rows = rows[r], .cols = 4096, .act = OP_ACT_GELU_ERF}, false);
         act(d, add, context, "ReLU squared",
@@ -424,6 +427,43 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
     }
 }
 
+/* ---- quantisers beyond rows: the scale of a tensor (n = cols), weights by 128 x 128 (n = cols, blocks across) ---- */
+
+static size_t tensor_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, void *params)
+{
+    struct scale_tensor_params p = {.work = t->counters, .x_stride = e->n[0], .rows = (uint32_t)e->rows};
+    p.x = bench_take(m, (size_t)e->rows * (size_t)e->n[0] * 2);
+    p.scale = bench_take(m, 4);
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+static size_t blocks_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m, void *params)
+{
+    const size_t cells = (size_t)e->rows * (size_t)e->n[0];
+    struct quant_blocks_params p = {.x_stride = e->n[0], .scale_stride = e->n[1], .rows = (uint32_t)e->rows, .cols = (uint32_t)e->n[0]};
+    (void)t;
+    p.x = bench_take(m, cells * 2);
+    p.y = bench_take(m, cells);
+    p.scale = bench_take(m, (size_t)((e->rows + 127) / 128 * e->n[1]) * 4);
+    memcpy(params, &p, sizeof p);
+    return sizeof p;
+}
+static void quants(const struct device_info *d, bench_add *add, void *context)
+{
+    static const struct {
+        int rows, cols;
+    } shapes[] = {{1, 4096}, {16, 4096}, {4096, 4096}, {4096, 14336}};
+    for (int i = 0; i < COUNT(shapes) * 3; i++) {
+        const int rows = shapes[i / 3].rows, cols = shapes[i / 3].cols, what = i % 3;
+        struct bench_entry e = {.op = what == 2 ? "to e4m3 128x128" : what ? "scale of a tensor for nvfp4" : "scale of a tensor for e4m3", .fill = what == 2 ? blocks_fill : tensor_fill,
+                                .rows = rows, .n = {cols, (cols + 511) / 512 * 4}, .set_bytes = (size_t)rows * (size_t)cols * 3 + (size_t)(rows / 128 + 1) * (size_t)(cols / 128 + 4) * 4 + 1024};
+        struct scale_tensor_shape s = {.rows = rows, .cols = cols, .kind = what};
+        if (what == 2 ? quant_cuda_blocks_plan(rows, cols, d, &e.plan, &err_) : quant_cuda_tensor_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
+        snprintf(e.shape, sizeof e.shape, "%dx%d", rows, cols);
+        add(context, &e);
+    }
+}
+
 /* ---- small ops: n = cols, op ---- */
 
 static size_t value_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
@@ -451,7 +491,9 @@ static void values(const struct device_info *d, bench_add *add, void *context)
                   {"soft cap", {.rows = 1, .cols = 262144, .op = VALUE_SOFTCAP, .cap = 30}},
                   {"soft cap", {.rows = 256, .cols = 262144, .op = VALUE_SOFTCAP, .cap = 30}},
                   {"add", {.rows = 1, .cols = 4096, .op = VALUE_ADD}},
-                  {"add", {.rows = 4096, .cols = 4096, .op = VALUE_ADD}}};
+                  {"add", {.rows = 4096, .cols = 4096, .op = VALUE_ADD}},
+                  {"row gate", {.rows = 1, .cols = 2048, .op = VALUE_ROW_GATE}},
+                  {"row gate", {.rows = 4096, .cols = 2048, .op = VALUE_ROW_GATE}}};
     for (int i = 0; i < COUNT(shapes); i++) {
         const struct value_shape *s = &shapes[i].s;
         struct bench_entry e = {.op = shapes[i].name,
@@ -535,6 +577,7 @@ void bench_table(const struct device_info *d, bool sweep, bench_add *add, void *
     norms(d, sweep, add, context);
     qks(d, sweep, add, context);
     acts(d, sweep, add, context);
+    quants(d, add, context);
     values(d, add, context);
     kvs(d, add, context);
     logprobs(d, add, context);

@@ -1,6 +1,7 @@
 /* Norms and activations that quantise what they store (ops/quantised_cuda.h). */
 #include "api/bench_op.h"
 
+#include "ops/quant_cuda.h"
 #include "ops/quantised_cuda.h"
 
 static enum rose_status check(const struct bench_case *c, int32_t out, struct rose_error *err)
@@ -9,23 +10,14 @@ static enum rose_status check(const struct bench_case *c, int32_t out, struct ro
     return status_set(err, ROSE_UNSUPPORTED, "out=%d: quantised results are a GPU's; the CPU stores float32", out);
 }
 
-/* `bytes` of the case's memory as a buffer. */
-static enum rose_status lend(struct bench_case *c, const char *name, size_t bytes, program_buffer_id *buffer, struct rose_error *err)
-{
-    void *p = bench_op_noise(c, bytes, err);
-    if (!p) return ROSE_NO_MEMORY;
-    *buffer = program_external(c->program, name, p, bytes);
-    return ROSE_OK;
-}
-
 static enum rose_status memory(struct bench_case *c, int32_t cols, const char *second, int32_t out, struct quantised_rows *m, struct rose_error *err)
 {
     size_t bytes = (size_t)c->value[0] * (size_t)cols * 2;
     if (!(m->global = bench_op_vector(c, 1, err))) return ROSE_NO_MEMORY;
-    ROSE_TRY(lend(c, "x", bytes, &m->x, err));
-    if (second) ROSE_TRY(lend(c, second, bytes, &m->add, err));
-    ROSE_TRY(lend(c, "y", bytes, &m->y, err));
-    return lend(c, "scale", quantised_cuda_scale_bytes(c->value[0], cols, out), &m->scale, err);
+    ROSE_TRY(bench_op_lend(c, "x", bytes, &m->x, err));
+    if (second) ROSE_TRY(bench_op_lend(c, second, bytes, &m->add, err));
+    ROSE_TRY(bench_op_lend(c, "y", bytes, &m->y, err));
+    return bench_op_lend(c, "scale", quantised_cuda_scale_bytes(c->value[0], cols, out), &m->scale, err);
 }
 
 enum rose_status bench_op_norm_quantised(struct bench_case *c, int32_t cols, bool add, bool layer, int32_t out, struct rose_error *err)
@@ -44,5 +36,32 @@ enum rose_status bench_op_act_quantised(struct bench_case *c, int32_t cols, bool
     struct quantised_rows m = {0};
     ROSE_TRY(check(c, out, err));
     ROSE_TRY(memory(c, cols, gated ? "up" : NULL, out, &m, err));
+    return quantised_cuda_act(c->program, &s, &m, err);
+}
+
+/* Rows as they are, quantised. */
+enum rose_status bench_op_quantise(struct bench_case *c, struct rose_error *err)
+{
+    enum { BLOCKS = 8 };
+    int32_t rows = c->value[0], cols = c->value[1], out = c->value[2];
+    struct op_value x;
+    if (out < 1) return status_set(err, ROSE_INVALID, "out=0: nothing is quantised");
+    ROSE_TRY(check(c, out, err));
+    if (out == BLOCKS) {
+        const int64_t across = size_round_up((size_t)(cols + 127) / 128, 4), down = (rows + 127) / 128;
+        program_buffer_id y, scale;
+        ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, cols, &x, err));
+        ROSE_TRY(bench_op_lend(c, "y", (size_t)rows * (size_t)cols, &y, err));
+        ROSE_TRY(bench_op_lend(c, "scale", (size_t)(across * down) * 4, &scale, err));
+        return quant_cuda_blocks(c->program, &x, y, scale, across, err);
+    }
+    struct act_shape s = {.rows = rows, .cols = cols, .out = out};
+    struct quantised_rows m = {0};
+    ROSE_TRY(memory(c, cols, NULL, out, &m, err));
+    if (out == ACT_OUT_E4M3_TENSOR || out == ACT_OUT_NVFP4) { /* with the tensor's own scale */
+        x = (struct op_value){.buffer = m.x, .dtype = DTYPE_BF16, .rows = EXTENT_ROWS, .cols = cols, .stride = cols};
+        program_buffer_id global = program_external(c->program, "global", (void *)(uintptr_t)m.global, 4);
+        ROSE_TRY(quant_cuda_tensor(c->program, out == ACT_OUT_NVFP4 ? SCALE_TENSOR_NVFP4 : SCALE_TENSOR_E4M3, &x, global, err));
+    }
     return quantised_cuda_act(c->program, &s, &m, err);
 }

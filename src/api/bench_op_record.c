@@ -6,6 +6,7 @@
 #include "ops/attention.h"
 #include "ops/dummy.h"
 #include "ops/elementwise.h"
+#include "ops/embed.h"
 #include "ops/matmul_blocks.h"
 #include "ops/matmul_cuda.h"
 #include "ops/moe.h"
@@ -55,17 +56,23 @@ void *bench_op_noise(struct bench_case *c, size_t bytes, struct rose_error *err)
     return p && device_wait(c->device, NULL, err) == ROSE_OK ? p : NULL;
 }
 
-/* [rows, cols] of noise. */
-static enum rose_status value(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
+enum rose_status bench_op_lend(struct bench_case *c, const char *name, size_t bytes, program_buffer_id *buffer, struct rose_error *err)
 {
-    size_t bytes = (size_t)rows * (size_t)cols * (size_t)value_bytes(c);
     void *p = bench_op_noise(c, bytes, err);
     if (!p) return ROSE_NO_MEMORY;
-    *out = (struct op_value){.buffer = program_external(c->program, name, p, bytes), .dtype = on_cuda(c) ? DTYPE_BF16 : DTYPE_F32, .rows = extent, .cols = cols, .stride = cols};
+    *buffer = program_external(c->program, name, p, bytes);
     return ROSE_OK;
 }
 
-static enum rose_status value_f32(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
+enum rose_status bench_op_value(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
+{
+    program_buffer_id buffer;
+    ROSE_TRY(bench_op_lend(c, name, (size_t)rows * (size_t)cols * (size_t)value_bytes(c), &buffer, err));
+    *out = (struct op_value){.buffer = buffer, .dtype = on_cuda(c) ? DTYPE_BF16 : DTYPE_F32, .rows = extent, .cols = cols, .stride = cols};
+    return ROSE_OK;
+}
+
+enum rose_status bench_op_value_f32(struct bench_case *c, const char *name, enum extent extent, int32_t rows, int32_t cols, struct op_value *out, struct rose_error *err)
 {
     size_t bytes = (size_t)rows * (size_t)cols * 4;
     void *p = take(c, bytes, err);
@@ -168,9 +175,9 @@ static enum rose_status record_norm(struct bench_case *c, struct rose_error *err
     bool layer = c->value[3];
     if (c->value[4]) return bench_op_norm_quantised(c, cols, c->value[2], layer, c->value[4], err);
     struct op_norm n = {.layer = -1, .kind = layer ? OP_NORM_LAYER : OP_NORM_RMS, .eps = 1e-6f};
-    ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, cols, &n.x, err));
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, cols, &n.y, err));
-    if (c->value[2]) ROSE_TRY(value(c, "add", EXTENT_ROWS, rows, cols, &n.add, err));
+    ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, cols, &n.x, err));
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, rows, cols, &n.y, err));
+    if (c->value[2]) ROSE_TRY(bench_op_value(c, "add", EXTENT_ROWS, rows, cols, &n.add, err));
     if (!(n.weight = bench_op_vector(c, cols, err)) || (layer && !(n.bias = bench_op_vector(c, cols, err)))) return ROSE_NO_MEMORY;
     return op_norm(c->program, &n, err);
 }
@@ -183,11 +190,35 @@ static enum rose_status record_act(struct bench_case *c, struct rose_error *err)
     struct op_value in;
     bool gated = c->value[2];
     if (c->value[4]) return bench_op_act_quantised(c, cols, gated, a.activation, c->value[4], err);
-    ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, gated ? 2 * cols : cols, &in, err));
+    ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, gated ? 2 * cols : cols, &in, err));
     a.gate = op_slice(in, 0, cols);
     if (gated) a.up = op_slice(in, cols, cols);
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, cols, &a.y, err));
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, rows, cols, &a.y, err));
     return op_act(c->program, &a, err);
+}
+
+/* What small ops there are: a row of the table for each token, x + y, the cap of logits, a gate for each row. */
+static enum rose_status record_value(struct bench_case *c, struct rose_error *err)
+{
+    int32_t rows = c->value[0], cols = c->value[1];
+    struct op_value x = {0}, y;
+    if (c->value[2] == 2) {
+        ROSE_TRY(bench_op_value_f32(c, "logits", EXTENT_ROWS, rows, cols, &x, err));
+        return op_softcap(c->program, &(struct op_softcap){.x = x, .y = x, .cap = 30}, err);
+    }
+    if (c->value[2] != 0) ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, c->value[2] == 3 ? 16 : cols, &x, err));
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, rows, cols, &y, err));
+    if (c->value[2] == 1) return op_add(c->program, &(struct op_add){.layer = -1, .x = x, .y = y}, err);
+    if (c->value[2] == 3) return op_row_gate(c->program, &(struct op_row_gate){.layer = -1, .gate = op_slice(x, 0, 1), .y = y}, err);
+    struct op_weight *table = ARENA_ARRAY(&c->program->arena, struct op_weight, 1);
+    int32_t *host = calloc((size_t)rows, sizeof *host);
+    if (!table || !host) return free(host), status_set(err, ROSE_NO_MEMORY, "out of memory");
+    enum rose_status s = weights(c, 1, rows, cols, true, table, err);
+    for (int32_t i = 0; i < rows; i++) host[i] = (int32_t)((int64_t)i * 7919 % rows);
+    void *index = s == ROSE_OK ? bench_op_copy(c, host, (size_t)rows * sizeof *host, err) : NULL;
+    free(host);
+    if (!index) return s == ROSE_OK ? ROSE_NO_MEMORY : s;
+    return op_embed(c->program, &(struct op_embed){.table = table, .index = program_external(c->program, "tokens", index, (size_t)rows * 4), .y = y}, err);
 }
 
 /* ---- steps ---- */
@@ -248,7 +279,7 @@ static enum rose_status record_qk(struct bench_case *c, struct rose_error *err)
     struct op_value row;
     ROSE_TRY(step_inputs(c, rows, 1, 64, &step, err));
     ROSE_TRY(cache(c, &q.heads, rows * 2, &pages, err));
-    ROSE_TRY(value(c, "qkv", EXTENT_ROWS, rows, (h + 2 * kv) * dim, &row, err));
+    ROSE_TRY(bench_op_value(c, "qkv", EXTENT_ROWS, rows, (h + 2 * kv) * dim, &row, err));
     q.q = op_slice(row, 0, h * dim), q.k = op_slice(row, h * dim, kv * dim), q.v = op_slice(row, (h + kv) * dim, kv * dim);
     if (!(q.inv_freq = bench_op_vector(c, dim / 2, err))) return ROSE_NO_MEMORY;
     if (c->value[4] && (!(q.q_norm = bench_op_vector(c, dim, err)) || !(q.k_norm = bench_op_vector(c, dim, err)))) return ROSE_NO_MEMORY;
@@ -272,8 +303,8 @@ static enum rose_status record_attention(struct bench_case *c, struct rose_error
     struct op_attention a = {.layer = 0, .heads = {h, c->value[4], dim, dim}, .scale = 0.1f, .group_layers = 1};
     struct op_step step;
     struct op_cache pages;
-    ROSE_TRY(value(c, "q", EXTENT_ROWS, seqs * per, h * dim, &a.q, err)); /* the largest first: what is too large is refused before anything is filled */
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, seqs * per, h * dim, &a.y, err));
+    ROSE_TRY(bench_op_value(c, "q", EXTENT_ROWS, seqs * per, h * dim, &a.q, err)); /* the largest first: what is too large is refused before anything is filled */
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, seqs * per, h * dim, &a.y, err));
     ROSE_TRY(step_inputs(c, seqs, per, context, &step, err));
     ROSE_TRY(cache(c, &a.heads, seqs * ((context + PAGE - 1) / PAGE), &pages, err));
     return op_attention(c->program, &step, &pages, &a, err);
@@ -288,8 +319,8 @@ static enum rose_status record_matmul(struct bench_case *c, struct rose_error *e
     struct op_matmul m = {.name = "matmul", .layer = -1, .parts_count = 1, .parts = {{.weight = w}}};
     if (!w) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     ROSE_TRY(weights(c, 1, n, k, false, w, err));
-    ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, k, &m.x, err));
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, n, &m.parts[0].y, err));
+    ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, k, &m.x, err));
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, rows, n, &m.parts[0].y, err));
     return op_matmul(c->program, &m, err);
 }
 
@@ -306,12 +337,12 @@ static enum rose_status record_moe(struct bench_case *c, struct rose_error *err)
     size_t choices = (size_t)rows * (size_t)top * 4;
     struct op_moe_route r = {.layer = 0, .experts = experts, .top_k = top, .score = OP_MOE_SOFTMAX, .normalize = true};
     r.ids = program_buffer(c->program, "ids", choices), r.weights = program_buffer(c->program, "weights", choices);
-    ROSE_TRY(value_f32(c, "router", EXTENT_ROWS, rows, experts, &r.logits, err));
+    ROSE_TRY(bench_op_value_f32(c, "router", EXTENT_ROWS, rows, experts, &r.logits, err));
     /* The choice is recorded with the products, as a model's is: they say how it pads, or make it themselves. */
     struct op_moe_mlp m = {.layer = 0, .route = &r, .experts = experts, .top_k = top, .gate = w, .up = w + experts, .down = w + 2 * experts, .activation = OP_ACT_SILU,
                            .ids = r.ids, .weights = r.weights};
-    ROSE_TRY(value(c, "x", EXTENT_ROWS, rows, hidden, &m.x, err));
-    ROSE_TRY(value(c, "y", EXTENT_ROWS, rows, hidden, &m.y, err));
+    ROSE_TRY(bench_op_value(c, "x", EXTENT_ROWS, rows, hidden, &m.x, err));
+    ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, rows, hidden, &m.y, err));
     return op_moe_mlp(c->program, &m, err);
 }
 
@@ -334,7 +365,7 @@ static enum rose_status record_sample(struct bench_case *c, struct rose_error *e
     if (!out) return ROSE_NO_MEMORY;
     s.rows = program_external(c->program, "rows", p, bytes);
     s.output = program_external(c->program, "output", out, (size_t)rows * sizeof(struct sample_output));
-    ROSE_TRY(value_f32(c, "logits", EXTENT_SAMPLES, rows, vocabulary, &s.logits, err));
+    ROSE_TRY(bench_op_value_f32(c, "logits", EXTENT_SAMPLES, rows, vocabulary, &s.logits, err));
     return op_sample(c->program, &s, err);
 }
 
@@ -344,8 +375,11 @@ const struct bench_kind bench_kinds[] = {
     {"norm", {ROWS, {"cols", "4096", 1 << 16}, {"residual", "1", 1}, {"layer", "0", 1}, OUT}, rows_extents, record_norm},
     {"qk", {ROWS, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}, {"norm", "1", 1}}, rows_extents, record_qk},
     {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}, OUT}, rows_extents, record_act},
+    {"quantise", {ROWS, {"cols", "4096", 1 << 17}, {"out", "1,2,3,4,5,6,7,8", 8}}, rows_extents, bench_op_quantise},
+    {"value", {ROWS, {"cols", "4096", 1 << 20}, {"kind", "0", 3}}, rows_extents, record_value}, /* gather, add, soft cap, row gate */
     {"sample", {{"rows", "1,16,64,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"temperature", "0", 1000}, {"top_k", "0", 1 << 20}, {"top_p", "100", 100}}, rows_extents, record_sample},
     {"moe", {{"rows", "1,16,128,1024", 1 << 16}, {"hidden", "2048", 1 << 15}, {"inner", "768", 1 << 15}, {"experts", "128", 512}, {"top_k", "8", 32}}, rows_extents, record_moe},
+    {"dispatch", {{"rows", "1,16,128,1024,8192", 1 << 16}, {"hidden", "2048", 1 << 15}, {"experts", "128", 1024}, {"top_k", "8", 32}, {"out", "0", 7}, {"combine", "1", 1}}, rows_extents, bench_op_dispatch},
     {"pages", {ROWS, {"kv_heads", "8", 4096}, {"dim", "128", 1024}, {"from", "0", 3}, {"to", "1,2,3", 3}}, rows_extents, bench_op_pages}, /* KV_ROWS, KV_PAGES_* */
     {"logprob", {{"rows", "1,16,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"want", "1", 4096}, {"bf16", "0", 1}}, rows_extents, bench_op_logprob},
     {"matmul", {{"rows", "1,8,64,512,4096", 1 << 17}, {"n", "4096", 1 << 20}, {"k", "4096", 1 << 17}}, rows_extents, record_matmul},

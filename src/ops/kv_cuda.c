@@ -1,5 +1,7 @@
 #include "ops/kv_cuda.h"
 
+#include <stddef.h>
+
 #include "kernels/params/kv_layout.h"
 
 int64_t kv_cuda_layer_bytes(const struct kv_shape *s, int form)
@@ -46,5 +48,35 @@ enum rose_status kv_cuda_plan(const struct kv_shape *s, const struct device_info
      * it 64, to e4m3 57 and from it 60, where their bytes take 49 (H200). */
     bool eight = s->from == KV_PAGES_INT8 || s->to == KV_PAGES_INT8, e4m3 = s->from == KV_PAGES_E4M3 || s->to == KV_PAGES_E4M3;
     plan_stream(out, d, (eight ? 0.55 : 0.35) + (s->from == s->to ? 0 : plan_issue_us(d, out->ops / 3, eight ? 0.25 : e4m3 ? 0.14 : 0)));
+    return ROSE_OK;
+}
+
+/* base: where the side lies in the parameters. */
+static enum rose_status use_side(struct program_launch *l, const struct kv_cuda_side *side, int form, enum program_mode mode, size_t base, struct kv_side *out, struct rose_error *err)
+{
+    *out = (struct kv_side){.k_stride = side->k_stride, .v_stride = side->v_stride, .page_bytes = side->page_bytes, .layer_offset = side->layer_offset};
+    bool rows = form == KV_ROWS;
+    if (rows ? !side->k || !side->v : !side->pool || !side->slot) return status_set(err, ROSE_INVALID, "kv: form %d lacks its %s", form, rows ? "rows" : "pages or slots");
+    if (rows && (side->k_stride % 8 || side->v_stride % 8)) return status_set(err, ROSE_UNSUPPORTED, "kv: rows of stride %lld and %lld are no whole vectors of 8", (long long)side->k_stride, (long long)side->v_stride);
+    if (rows) {
+        program_use(l, side->k, mode, base + offsetof(struct kv_side, k));
+        program_use(l, side->v, mode, base + offsetof(struct kv_side, v));
+    } else {
+        program_use(l, side->pool, mode == PROGRAM_WRITE ? PROGRAM_UPDATE : mode, base + offsetof(struct kv_side, pool)); /* other tokens stay */
+        program_use(l, side->slot, PROGRAM_READ, base + offsetof(struct kv_side, slot));
+    }
+    return ROSE_OK;
+}
+
+enum rose_status kv_cuda(struct program *program, enum extent extent, const struct kv_shape *shape, const struct kv_cuda_side *from, const struct kv_cuda_side *to, struct rose_error *err)
+{
+    struct kv_rows_params p = {0};
+    struct program_launch l = {.name = "pages", .layer = -1, .params = &p, .params_bytes = sizeof p};
+    struct plan plan;
+    ROSE_TRY(kv_cuda_plan(shape, &program->device->info, &plan, err));
+    ROSE_TRY(plan_record(&plan, program, extent, offsetof(struct kv_rows_params, rows), &l, err));
+    ROSE_TRY(use_side(&l, from, shape->from, PROGRAM_READ, offsetof(struct kv_rows_params, from), &p.from, err));
+    ROSE_TRY(use_side(&l, to, shape->to, PROGRAM_WRITE, offsetof(struct kv_rows_params, to), &p.to, err));
+    program_add(program, &l);
     return ROSE_OK;
 }

@@ -3,6 +3,7 @@
 #define ROSE_OPS_LOGPROB_CUDA_H
 
 #include "kernels/params/logprob_rows.h"
+#include "ops/op.h"
 #include "ops/plan.h"
 
 struct logprob_shape {
@@ -13,5 +14,10 @@ struct logprob_shape {
 /* *blocks: params.blocks; the grid is rows * blocks. */
 enum rose_status logprob_cuda_plan(const struct logprob_shape *shape, const struct device_info *device, struct plan *out, int32_t *blocks,
                                    struct rose_error *err);
+
+/* Recorded into a program: logits f32 or bf16 [rows, vocabulary] with rows at multiples of 16 bytes, ids i32 [rows, want] ->
+ * y f32 [rows, want] and, unless 0, log_sum f32 [rows]. */
+enum rose_status logprob_cuda(struct program *program, const struct op_value *logits, int32_t want, program_buffer_id ids, program_buffer_id y, program_buffer_id log_sum,
+                              struct rose_error *err);
 
 #endif

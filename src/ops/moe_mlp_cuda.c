@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/cuda.h"
+#include "ops/dispatch_cuda.h"
 #include "ops/moe_coded_cuda.h"
 #include "ops/value.h"
 #include "ops/weight_view.h"
@@ -588,17 +589,7 @@ static enum rose_status record_combine(struct program *program, const struct op_
                                    .accumulate = op->accumulate,
                                    .alpha = op->alpha,
                                    .f16 = s->f16};
-    struct moe_combine_params p = {.y_stride = op->y.stride};
-    struct plan plan;
-    ROSE_TRY(moe_cuda_plan_combine(&shape, &program->device->info, &plan, &p.slices, err));
-    struct program_launch l = {.name = "moe_combine", .layer = op->layer, .params = &p, .params_bytes = sizeof p};
-    ROSE_TRY(plan_record(&plan, program, op->y.rows, offsetof(struct moe_combine_params, tokens), &l, err));
-    program_use(&l, rows, PROGRAM_READ, offsetof(struct moe_combine_params, rows));
-    program_use(&l, at->position, PROGRAM_READ, offsetof(struct moe_combine_params, position));
-    program_use(&l, op->weights, PROGRAM_READ, offsetof(struct moe_combine_params, weights));
-    value_use(&l, &op->y, op->accumulate ? PROGRAM_UPDATE : PROGRAM_WRITE, offsetof(struct moe_combine_params, y));
-    program_add(program, &l);
-    return ROSE_OK;
+    return dispatch_cuda_combine(program, op->layer, &shape, rows, at->position, op->weights, &op->y, err);
 }
 
 /* route: where the shape's is kept, if op brings one that its own launches can follow. */

@@ -67,7 +67,7 @@ enum rose_status quant_cuda_blocks(struct program *program, const struct op_valu
     return ROSE_OK;
 }
 
-enum rose_status quant_cuda_tensor(struct program *program, int kind, const struct op_value *x, program_buffer_id scale, program_buffer_id work, struct rose_error *err)
+enum rose_status quant_cuda_tensor(struct program *program, int kind, const struct op_value *x, program_buffer_id scale, struct rose_error *err)
 {
     struct scale_tensor_shape s = {.rows = plan_rows(program, x->rows), .cols = x->cols, .kind = kind, .f16 = value_f16(x)};
     struct scale_tensor_params p = {.x_stride = x->stride};
@@ -78,7 +78,7 @@ enum rose_status quant_cuda_tensor(struct program *program, int kind, const stru
     ROSE_TRY(plan_record(&plan, program, x->rows, offsetof(struct scale_tensor_params, rows), &l, err));
     value_use(&l, x, PROGRAM_READ, offsetof(struct scale_tensor_params, x));
     program_use(&l, scale, PROGRAM_WRITE, offsetof(struct scale_tensor_params, scale));
-    program_use(&l, work, PROGRAM_UPDATE, offsetof(struct scale_tensor_params, work));
+    program_use(&l, program_counters(program, "scale of a tensor", 8), PROGRAM_UPDATE, offsetof(struct scale_tensor_params, work));
     program_add(program, &l);
     return ROSE_OK;
 }

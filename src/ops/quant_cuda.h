@@ -20,7 +20,7 @@ enum rose_status quant_cuda_tensor_plan(const struct scale_tensor_shape *shape, 
 
 /* Recorded into a program. y: e4m3 [rows of x, cols] without gaps; scale: f32, scale_stride from row to row of blocks. */
 enum rose_status quant_cuda_blocks(struct program *program, const struct op_value *x, program_buffer_id y, program_buffer_id scale, int64_t scale_stride, struct rose_error *err);
-/* scale: f32 [1]; work: u32 [2], zero before the first run. */
-enum rose_status quant_cuda_tensor(struct program *program, int kind, const struct op_value *x, program_buffer_id scale, program_buffer_id work, struct rose_error *err);
+/* scale: f32 [1] */
+enum rose_status quant_cuda_tensor(struct program *program, int kind, const struct op_value *x, program_buffer_id scale, struct rose_error *err);
 
 #endif
