@@ -111,10 +111,21 @@ enum rose_status attention_cuda_plan(const struct attention_shape *s, const stru
 bool attention_cuda_wgmma_takes(const struct attention_shape *s, const struct device_info *d)
 {
     int32_t dim = s->heads.head_dim;
-    return plan_arch(d) == 900 && !s->relative && (dim == 64 || dim == 128 || dim == 256) &&
+    bool sizes = dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 192 || (dim == 256 && !s->relative);
+    return plan_arch(d) == 900 && sizes &&
            (s->own || s->page_tokens % 16 == 0) &&
            (s->own || s->page_tokens <= 64 ? 64 % (s->own ? 16 : s->page_tokens) == 0
                                            : s->page_tokens % 128 == 0);
+}
+
+/* Tokens of a tile, whole pages or whole parts of one: as many as shared memory and the registers of scores, weights and results hold without
+ * spills. */
+static int32_t wgmma_tokens(const struct attention_shape *s)
+{
+    int32_t dim = s->heads.head_dim;
+    bool plain = !s->relative && !s->alibi && s->softcap == 0;
+    if (dim <= 128) return s->relative && dim % 64 ? 64 : 128;
+    return dim <= 192 && plain && !s->own && s->kv_bytes != 1 && 96 % s->page_tokens == 0 ? 96 : 64;
 }
 
 enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, const struct device_info *d,
@@ -127,7 +138,8 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
             err, ROSE_UNSUPPORTED,
             "attention: heads of %d on %s, pages of %d tokens; attention_wgmma does not take them",
             s->heads.head_dim, d->arch, s->page_tokens);
-    int32_t dim = s->heads.head_dim, m = 128, n = dim > 128 ? 64 : 128, stages = s->stages ? s->stages : 2, qs = dim > 128 || stages > 2 ? 1 : 2;
+    int32_t dim = s->heads.head_dim, m = 128, stages = s->stages ? s->stages : 2, qs = dim > 128 || stages > 2 ? 1 : 2;
+    int32_t n = wgmma_tokens(s), row = (dim + 63) / 64 * 128; /* bytes: pieces of 64 elements */
     common(out, s);
     plan_int(out, "M", m);
     plan_int(out, "N", n);
@@ -135,7 +147,7 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
     plan_int(out, "STAGES", stages);
     plan_int(out, "QS", qs);
     out->block = 384;
-    out->shared_bytes = (uint32_t)(dim * 2 * (qs * m + stages * 2 * n));
+    out->shared_bytes = (uint32_t)(row * (qs * m + stages * 2 * n));
     out->times = s->blocks ? s->blocks : d->units;
     double rows = (double)s->rows;
     out->bytes = 4.0 * rows * dim * (s->heads.heads + s->heads.kv_heads);

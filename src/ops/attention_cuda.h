@@ -39,7 +39,7 @@ struct attention_shape {
 enum rose_status attention_cuda_plan(const struct attention_shape *shape, const struct device_info *device,
                                      struct plan *out, struct rose_error *err);
 
-/* Long chunks on Hopper: heads of 64, 128 and 256. */
+/* Long chunks on Hopper: heads of 64, 80, 96, 128, 192 and 256. */
 enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *shape,
                                            const struct device_info *device, struct plan *out,
                                            struct rose_error *err);

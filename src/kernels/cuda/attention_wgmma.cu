@@ -5,8 +5,11 @@
  * item after item (attention.cuh), the longest first, from a counter. The chain does not break between items: the first scores of the
  * next are multiplied beside the last values of the one before, whose rows are stored under the products that follow.
  *
- *     shared memory: Q[QS][M], of items in turn, then STAGES of K[N] and V[N]; each as pieces of 64 elements: [HD / 64][rows][128 bytes],
+ *     shared memory: Q[QS][M], of items in turn, then STAGES of K[N] and V[N]; each as pieces of 64 elements: [PIECES][rows][128 bytes],
  *     16-byte chunks swizzled as wgmma wants them (chunk ^= row % 8)
+ *
+ * Heads of 80 and 96 fill their second piece with 16 and 32 elements: the scores' product has so many steps fewer, the values' takes so many
+ * columns of it; TMA brings zeros for what a row has not, and nobody reads them.
  *
  * Pages of 16-bit elements come by TMA, a box for each page of a tile and piece. What TMA cannot bring - tiles at the end of a file, whose last rows
  * were never written, e4m3 (widened on the way), own rows, and queries - comes by cp.async, row by row; the loading threads see their copies
@@ -19,25 +22,27 @@
 
 #define THREADS 384
 #define CHUNKS (HD / 8)
-#define ROWS_A_TURN (128 / CHUNKS) /* rows that 128 threads load at once */
+#define PIECES ((HD + 63) / 64)
+#define LANES (HD > 128 ? 32 : HD > 64 ? 16 : 8) /* threads for a row; those behind its chunks load nothing */
+#define ROWS_A_TURN (128 / LANES)                /* rows that 128 threads load at once */
 #define Q_PIECE (M * 128)
 #define KV_PIECE (N * 128)
-#define KV_BYTES (N * HD * 2)
+#define KV_BYTES (PIECES * KV_PIECE)
 #define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
 #define BY_TMA (PAGES && KV_ELEM == 2)
 #define TILE_WORDS 8 /* of an item in shared memory */
 #define TILES 4      /* items there: Q of one may be overwritten before its rows are stored, not what says where they go */
-#define Q_BYTES (M * HD * 2)
-/* Of the 168 * 384 of the launch: 128 * (72 + 2 * 216) or 128 * (104 + 2 * 200). */
-#if BY_TMA
+#define Q_BYTES (PIECES * Q_PIECE)
+/* Of the 168 * 384 of the launch: 128 * (72 + 2 * 216) or 128 * (104 + 2 * 200), where results are few or copies many. */
+#if BY_TMA && HD != 80 && HD != 96
 #define LOADER_REGISTERS 72
 #define CONSUMER_REGISTERS 216
 #else
 #define LOADER_REGISTERS 104
 #define CONSUMER_REGISTERS 200
 #endif
-STATIC_ASSERT(M == 128 && (HD == 64 || HD == 128 || HD == 256) && N % 16 == 0 && N % SPAN == 0, "shapes");
-STATIC_ASSERT(!RELATIVE && PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && CHUNKS <= 128, "pages");
+STATIC_ASSERT(M == 128 && HD % 16 == 0 && HD >= 64 && HD <= 256 && N % 16 == 0 && N % SPAN == 0, "shapes");
+STATIC_ASSERT(PAGE_TOKENS % 16 == 0 && PAGE_TOKENS % SPAN == 0 && SPAN % ROWS_A_TURN == 0, "pages");
 
 /* An item as the loading warpgroup leaves it in shared memory. */
 enum { ITEM_HEAD, ITEM_FIRST, ITEM_ROW0, ITEM_ROWS, ITEM_LENGTH, ITEM_FROM, ITEM_BLOCKS };
@@ -113,9 +118,10 @@ DEVICE void wg_flush(struct loader *l)
 
 DEVICE void wg_load_q(const struct attention_tile_params *p, const struct tile *t, uint32_t thread, unsigned char *to)
 {
+    if (LANES > CHUNKS && thread % LANES >= CHUNKS) return;
     UNROLL_N(4) for (uint32_t i = 0; i < M / ROWS_A_TURN; i++)
     {
-        uint32_t row = thread / CHUNKS + i * ROWS_A_TURN, col = thread % CHUNKS, f = t->first + row;
+        uint32_t row = thread / LANES + i * ROWS_A_TURN, col = thread % LANES, f = t->first + row;
         bool there = f < (uint32_t)t->rows * GROUP;
         const element *from = (const element *)p->q;
         if (there) from += (t->row0 + (int64_t)(f / GROUP)) * p->q_stride + (t->kv_head * GROUP + f % GROUP) * HD + col * 8;
@@ -128,7 +134,8 @@ DEVICE void wg_load_q(const struct attention_tile_params *p, const struct tile *
 DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile *t, uint32_t thread, const int32_t pages[N / SPAN],
                        int32_t t0, bool value, unsigned char *to)
 {
-    const uint32_t row0 = thread / CHUNKS, col = thread % CHUNKS;
+    const uint32_t row0 = thread / LANES, col = thread % LANES;
+    if (LANES > CHUNKS && col >= CHUNKS) return;
     const int64_t stride = PAGES ? HD * KV_ELEM : (value ? p->v_stride : p->k_stride) * 2;
     const char *base = (const char *)p->pool + p->layer_offset + (value ? KV_ROWS_VALUES(KV_HEADS, PAGE_TOKENS, HD, KV_ELEM) : 0) +
                        KV_ROWS_TOKEN(t->kv_head, t0 % PAGE_TOKENS, PAGE_TOKENS, HD, KV_ELEM);
@@ -189,7 +196,7 @@ DEVICE void wg_load(const struct attention_wgmma_params *p, struct loader *l, co
         UNROLL for (int s = 0; s < N / SPAN; s++)
         {
             const int32_t row = pages[s] * (int32_t)(p->a.page_bytes / (HD * 2)) + first;
-            UNROLL for (int piece = 0; piece < HD / 64; piece++)
+            UNROLL for (int piece = 0; piece < PIECES; piece++)
                 tma_load_2d(to + piece * KV_PIECE + s * (SPAN * 128), &p->pages, piece * 64, row, bar, l2_evict_normal());
         }
     } else if (lane_id() == 0)
@@ -283,23 +290,27 @@ DEVICE void wg_values(float *o, const uint32_t w[N / 16][4], const unsigned char
 
 struct rows {
     int32_t begin[2], end[2], at[2]; /* of the thread's two rows */
+    int32_t bias[2];                 /* RELATIVE: where token 0 would lie in the table */
     float slope[2], m[2], l[2], keep[2];
     int32_t all_begin, all_end; /* tokens that every row of the warpgroup sees */
 };
 
-/* Scores of the tokens from t0 to weights, in place; keep: what earlier sums and results are to be multiplied by. */
-DEVICE void wg_softmax(float s[N / 2], int32_t t0, struct rows *r)
+/* Scores of the tokens from t0 to weights, in place; keep: what earlier sums and results are to be multiplied by. relative: the table of
+ * biases, NULL without. */
+DEVICE void wg_softmax(float s[N / 2], int32_t t0, const float *relative, struct rows *r)
 {
-    const bool plain = !(CAP > 0) && !ALIBI; /* the scale then goes into the exponent's multiply-add */
+    const bool plain = !(CAP > 0) && !ALIBI && !RELATIVE; /* the scale then goes into the exponent's multiply-add */
     const float c = plain ? SCALE * LOG2_E : 1.0f;
     if (!plain || t0 < r->all_begin || t0 + N > r->all_end) {
         const uint32_t col = lane_id() % 4 * 2;
+        const float *const bias[2] = {relative + r->bias[0] + t0 + col, relative + r->bias[1] + t0 + col};
         UNROLL for (int i = 0; i < N / 2; i++)
         {
             int h = i / 2 % 2;
             int32_t token = t0 + i / 4 * 8 + (int32_t)col + i % 2;
             bool seen = token >= r->begin[h] && token < r->end[h];
             if (!plain) s[i] = attention_score(s[i], r->slope[h], token - r->at[h]);
+            if (RELATIVE && seen) s[i] = fma_f32(bias[h][i / 4 * 8 + i % 2], LOG2_E, s[i]);
             if (!seen) s[i] = -INF_F32;
         }
     }
@@ -344,6 +355,8 @@ DEVICE void wg_rows(const struct attention_tile_params *p, const uint32_t *item,
         if (f >= packed) r->end[h] = 0;
         r->at[h] = length - rows + i;
         r->m[h] = NO_SCORE, r->l[h] = 0, r->slope[h] = 0;
+        r->bias[h] = 0;
+        if (RELATIVE) r->bias[h] = (int32_t)((item[ITEM_HEAD] * GROUP + f % GROUP) * ATTENTION_RELATIVE_STRIDE(RELATIVE - 1)) + RELATIVE - 1 - r->at[h];
         if (ALIBI) r->slope[h] = ((const float *)p->alibi)[item[ITEM_HEAD] * GROUP + f % GROUP] * LOG2_E;
     }
     attention_sight((int32_t)(first / GROUP), rows, length, &other, &r->all_end);
@@ -454,7 +467,7 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
     wg_rows(p, item, group, &r);
     int32_t t0 = (int32_t)item[ITEM_FROM];
     left = item[ITEM_BLOCKS] - 1;
-    wg_softmax(s, t0, &r);
+    wg_softmax(s, t0, (const float *)p->relative, &r);
     wg_weights(s, w);
     UNROLL for (int i = 0; i < HD / 2; i++) o[i] = 0;
     /* Weights of a block are there, o is the sum before it. */
@@ -487,7 +500,7 @@ DEVICE void wg_consume(const struct attention_tile_params *p, const struct bars 
             t0 = (int32_t)item[ITEM_FROM], left = item[ITEM_BLOCKS];
         }
         left--;
-        wg_softmax(s, t0, &r);
+        wg_softmax(s, t0, (const float *)p->relative, &r);
         wgmma_keep_order(order, r.l[0] + r.l[1]); /* the softmax's last result */
         wgmma_wait(0);
         wgmma_pin(o, HD / 2);
