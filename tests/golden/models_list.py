@@ -173,6 +173,15 @@ MODELS["smollm3"] = dict(
            {"rope_theta": "__absent__"}, {"tie_word_embeddings": False}, {"attention_bias": True}],
     same=[{"no_rope_layers": "__absent__", "no_rope_layer_interval": "__absent__"}, {"sliding_window": 16}, {"tie_word_embeddings": True}])
 
+# Wide heads that are no powers of two: StableLM's and Phi-2's 80, Phi-3-mini's 96, and 192 with norms of queries and keys.
+HEADS = dict(num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1)
+MODELS["llama_heads80"] = dict(prompts=[75, 20], config=sizes("llama", head_dim=80, rope_theta=1000.0, **HEADS), flips=[{"rope_theta": 100.0}])
+MODELS["phi3_heads96"] = dict(
+    prompts=[75, 20], config=sizes("phi3", pad_token_id=0, hidden_size=192, num_hidden_layers=2, num_attention_heads=2, sliding_window=17, rope_theta=1000.0, rope_scaling=None),
+    flips=[{"sliding_window": None}])
+MODELS["qwen3_heads192"] = dict(
+    prompts=[75, 20], config=sizes("qwen3", head_dim=192, use_sliding_window=False, rope_theta=2000.0, **HEADS), flips=[{"rope_theta": 100.0}])
+
 # FP8 checkpoints: sizes that are no multiples of a block; the references compute with code times scale in float32.
 FP8_SIZES = dict(hidden_size=192, intermediate_size=320, num_hidden_layers=2, head_dim=32, vocab_size=160)
 

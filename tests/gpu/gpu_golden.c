@@ -10,7 +10,7 @@
 #include "jit/jit.h"
 
 static const char *const models[] = {"llama",   "llama3", "llama_linear", "llama_dynamic", "llama_yarn", "mistral",   "ministral",       "mixtral", "qwen2", "qwen2_moe",
-                                     "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "phi3_longrope",   "olmo2",   "granite", "smollm3",
+                                     "qwen2_moe_mixed", "qwen3",  "qwen3_moe",    "gemma2",        "gemma3",     "phi3",      "phi3_longrope",   "olmo2",   "granite", "smollm3", "llama_heads80", "phi3_heads96", "qwen3_heads192",
                                      "blocks_q4_0", "blocks_q4_1", "blocks_q8_0", "blocks_mxfp4", "blocks_q4_k", "blocks_q5_k", "blocks_q6_k", "blocks_mixed", "blocks_moe_q4_k", "blocks_moe_q5_k", "blocks_moe_q8_0", "blocks_moe_q4_0", "blocks_moe_q5_0",
                                      "qwen3_fp8", "qwen3_moe_fp8", "qwen3_moe_fp8_channel", "qwen3_moe_fp8_block", "llama_fp8", "llama_fp8_block", "llama_fp8_channel"};
 

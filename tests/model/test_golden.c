@@ -236,6 +236,9 @@ MODEL(phi3_longrope)
 MODEL(olmo2)
 MODEL(granite)
 MODEL(smollm3)
+MODEL(llama_heads80)
+MODEL(phi3_heads96)
+MODEL(qwen3_heads192)
 MODEL(qwen3_fp8)
 MODEL(qwen3_moe_fp8)
 MODEL(qwen3_moe_fp8_channel)
@@ -247,4 +250,4 @@ MODEL(llama_fp8_channel)
 TEST_MAIN(CASE(instruction_sets), CASE(llama), CASE(llama3), CASE(llama_linear), CASE(llama_dynamic),
           CASE(llama_yarn), CASE(mistral), CASE(ministral), CASE(mixtral), CASE(qwen2), CASE(qwen2_moe),
           CASE(qwen2_moe_mixed), CASE(qwen3), CASE(qwen3_moe), CASE(gemma2), CASE(gemma3), CASE(phi3),
-          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3), CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(qwen3_moe_fp8_channel), CASE(qwen3_moe_fp8_block), CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel))
+          CASE(phi3_longrope), CASE(olmo2), CASE(granite), CASE(smollm3), CASE(llama_heads80), CASE(phi3_heads96), CASE(qwen3_heads192), CASE(qwen3_fp8), CASE(qwen3_moe_fp8), CASE(qwen3_moe_fp8_channel), CASE(qwen3_moe_fp8_block), CASE(llama_fp8), CASE(llama_fp8_block), CASE(llama_fp8_channel))
