@@ -29,7 +29,8 @@ DEVICE void wgmma_consume(const struct gemm_wgmma_params *p, const struct wgmma_
         const struct wgmma_tile t = wgmma_tile_of(&p->g, i);
         uint32_t before = 0;
         u32x4 old[CHUNK_TURNS];
-        for (uint32_t s = 0; s < steps; s++) {
+        /* The products of a step take longer than its other instructions: copies of the loop would only take their time to compile. */
+        UNROLL_N(1) for (uint32_t left = steps, s = 0; left; left--, s = 1) {
             const unsigned char *x = b->stages + stage * STAGE_BYTES + group * (64 * BK * 2), *w = b->stages + stage * STAGE_BYTES + X_BYTES;
             mbarrier_wait(&b->full[stage], phase);
             const uint64_t da = wgmma_desc(x, 16, 1024, 128), db = wgmma_desc(w, 16, 1024, 128);
