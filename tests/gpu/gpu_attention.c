@@ -19,11 +19,13 @@
 
 enum { PAGE = 32, PIECE = 64 << 20, MOST_SEQS = 512, SETS = 32, MOST_ROWS = 32768 };
 
+/* Where keys and values come from: pages of bf16 or e4m3, or the step's own rows, where every row sees all of its sequence, without or with biases. */
+enum kind { PAGES, E4M3, OWN, RELATIVE };
 struct shape {
     const char *name;
     int batch, rows,
         length; /* rows a sequence: 1 decodes; length with these rows; 0: skewed, see lengths() */
-    int heads, kv_heads, dim, e4m3;
+    int heads, kv_heads, dim, kind;
 };
 static const struct shape shapes[] = {
     {"decode Llama 8B, 1 x 128", 1, 1, 128, 32, 8, 128, 0},
@@ -55,12 +57,26 @@ static const struct shape shapes[] = {
     {"prefill 16/16 of 128, 1 x 16384", 1, 16384, 16384, 16, 16, 128, 0},
     {"prefill 32/8 of 64, 8 x 2048", 8, 2048, 2048, 32, 8, 64, 0},
     {"prefill 8/4 of 256, 4 x 2048", 4, 2048, 2048, 8, 4, 256, 0},
+    {"decode 32/8 of 80, 64 x 2048", 64, 1, 2048, 32, 8, 80, 0},
+    {"decode 32/8 of 96, 64 x 2048", 64, 1, 2048, 32, 8, 96, 0},
+    {"decode 16/4 of 192, 64 x 2048", 64, 1, 2048, 16, 4, 192, 0},
+    {"prefill 32/8 of 80, 8 x 2048", 8, 2048, 2048, 32, 8, 80, 0},
+    {"prefill 32/8 of 80, 1 x 8192", 1, 8192, 8192, 32, 8, 80, 0},
+    {"prefill 32/32 of 96, 8 x 2048", 8, 2048, 2048, 32, 32, 96, 0},
+    {"prefill 32/8 of 96, 1 x 8192", 1, 8192, 8192, 32, 8, 96, 0},
+    {"prefill 16/4 of 192, 8 x 2048", 8, 2048, 2048, 16, 4, 192, 0},
+    {"prefill 16/4 of 192, 1 x 8192", 1, 8192, 8192, 16, 4, 192, 0},
+    {"prefill own rows, 12/12 of 64, 64 x 512", 64, 512, 512, 12, 12, 64, OWN},
+    {"prefill own rows, relative bias, 12/12 of 64, 64 x 512", 64, 512, 512, 12, 12, 64, RELATIVE},
+    {"prefill own rows, relative bias, 12/12 of 64, 128 x 128", 128, 128, 128, 12, 12, 64, RELATIVE},
     /* e4m3 pages come last: the pool is filled anew */
     {"decode Llama 8B e4m3, 1 x 512", 1, 1, 512, 32, 8, 128, 1},
     {"decode Llama 8B e4m3, 64 x 4096", 64, 1, 4096, 32, 8, 128, 1},
     {"decode 64/8 of 128 e4m3, 64 x 4096", 64, 1, 4096, 64, 8, 128, 1},
     {"decode 64/8 of 128 e4m3, 64 skewed", 64, 1, 0, 64, 8, 128, 1},
     {"prefill Llama 8B e4m3, 2 x 8192", 2, 8192, 8192, 32, 8, 128, 1},
+    {"prefill 32/8 of 96 e4m3, 8 x 2048", 8, 2048, 2048, 32, 8, 96, 1},
+    {"prefill 16/4 of 192 e4m3, 8 x 2048", 8, 2048, 2048, 16, 4, 192, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -73,7 +89,7 @@ struct bench {
     bool e4m3;      /* the pool holds those */
     char *pool;
     size_t pool_bytes;
-    void *q, *y, *partial, *counters;
+    void *q, *y, *partial, *counters, *relative;
     int32_t *seq_rows, *length, *table; /* device; table: SETS of them */
     FILE *csv;
     int passed, failed;
@@ -103,10 +119,14 @@ struct work {
     int32_t rows[MOST_SEQS + 1], length[MOST_SEQS], pages, stride, sets;
     int64_t page_bytes;
     int32_t *table; /* [sets][batch][stride] */
+    float *bias; /* RELATIVE: [heads][ATTENTION_RELATIVE_STRIDE] */
     double bytes, ops;
     struct attention_tile_params p[SETS];
     struct attention_wgmma_params wgmma[SETS]; /* the same, with the map of the pages */
 };
+
+/* Own rows lie at the pool's begin, keys first: the first element of the values. */
+static int64_t own_values(const struct work *w) { return (int64_t)w->s.batch * w->s.rows * w->s.kv_heads * w->s.dim; }
 
 static bool make(struct bench *b, struct work *w)
 {
@@ -118,12 +138,12 @@ static bool make(struct bench *b, struct work *w)
         int32_t n = (w->length[i] + PAGE - 1) / PAGE;
         w->rows[i] = i * s->rows, w->pages += n, w->stride = n > w->stride ? n : w->stride;
         tokens += w->length[i];
-        pairs += (double)s->rows * w->length[i] - (double)s->rows * (s->rows - 1) / 2;
+        pairs += (double)s->rows * w->length[i] - (s->kind >= OWN ? 0 : (double)s->rows * (s->rows - 1) / 2);
     }
     w->rows[s->batch] = s->batch * s->rows;
-    w->page_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, PAGE, s->dim, s->dim, s->e4m3 ? 1 : 2);
+    w->page_bytes = KV_ROWS_LAYER_BYTES(s->kv_heads, PAGE, s->dim, s->dim, s->kind == E4M3 ? 1 : 2);
     double rows = (double)s->batch * s->rows;
-    w->bytes = tokens * s->kv_heads * s->dim * (s->e4m3 ? 2 : 4) + rows * s->heads * s->dim * 4;
+    w->bytes = tokens * s->kv_heads * s->dim * (s->kind == E4M3 ? 2 : 4) + rows * s->heads * s->dim * 4;
     w->ops = 4 * pairs * s->heads * s->dim;
     int64_t set = w->pages * w->page_bytes;
     w->sets = (int32_t)(3 * (int64_t)b->device->info.l2_bytes / set + 1);
@@ -156,9 +176,20 @@ static bool make(struct bench *b, struct work *w)
                                                  .counters = b->counters,
                                                  .q_stride = s->heads * s->dim,
                                                  .y_stride = s->heads * s->dim,
+                                                 .k = b->pool,
+                                                 .v = b->pool + own_values(w) * 2,
+                                                 .relative = b->relative,
+                                                 .k_stride = s->kv_heads * s->dim,
+                                                 .v_stride = s->kv_heads * s->dim,
                                                  .page_bytes = w->page_bytes,
                                                  .seqs = (uint32_t)s->batch,
                                                  .table_stride = w->stride};
+    size_t biases = (size_t)s->heads * ATTENTION_RELATIVE_STRIDE((size_t)s->rows - 1);
+    if (s->kind == RELATIVE) {
+        w->bias = malloc(biases * 4);
+        for (size_t i = 0; i < biases; i++) w->bias[i] = bf16_to_f32(b->host[i % 999983]);
+        if (!ok(device_copy(b->device, b->relative, w->bias, biases * 4, &err_))) return false;
+    }
     return ok(device_copy(b->device, b->table, w->table, table, &err_)) &&
            ok(device_copy(b->device, b->seq_rows, w->rows, (size_t)(s->batch + 1) * 4, &err_)) &&
            ok(device_copy(b->device, b->length, w->length, (size_t)s->batch * 4, &err_)) &&
@@ -170,17 +201,21 @@ static double kv(const struct bench *b, const struct work *w, int set, int seq, 
                  bool value, int d)
 {
     const struct shape *s = &w->s;
-    int bytes = s->e4m3 ? 1 : 2;
+    int bytes = s->kind == E4M3 ? 1 : 2;
+    if (s->kind >= OWN) {
+        int64_t own = (value ? own_values(w) : 0) + (((int64_t)seq * s->rows + token) * s->kv_heads + head) * s->dim + d;
+        return (double)bf16_to_f32(b->host[own % (PIECE / 2)]);
+    }
     int64_t page = w->table[(set * s->batch + seq) * w->stride + token / PAGE];
     int64_t at = page * w->page_bytes + (value ? KV_ROWS_VALUES(s->kv_heads, PAGE, s->dim, bytes) : 0) +
                  KV_ROWS_TOKEN(head, token % PAGE, PAGE, s->dim, bytes) + d * bytes;
     static float table[256];
-    if (s->e4m3 && table[1] == 0)
+    if (s->kind == E4M3 && table[1] == 0)
         for (int i = 0; i < 256; i++) {
             uint8_t code = (uint8_t)i;
             dtype_decode(DTYPE_F8_E4M3, &code, &table[i], 1);
         }
-    return s->e4m3 ? (double)table[b->host8[at % PIECE]] : (double)bf16_to_f32(b->host[at % PIECE / 2]);
+    return s->kind == E4M3 ? (double)table[b->host8[at % PIECE]] : (double)bf16_to_f32(b->host[at % PIECE / 2]);
 }
 
 /* Heads and rows drawn at random, set 0. */
@@ -195,7 +230,7 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
                   : sample == 1 ? s->batch * s->rows - 1
                                 : (int)((seed >> 8) % (uint32_t)(s->batch * s->rows));
         int head = (int)((seed >> 4) % (uint32_t)s->heads), seq = row / s->rows, i = row % s->rows;
-        int n = w->length[seq] - s->rows + i + 1;
+        int n = s->kind >= OWN ? s->rows : w->length[seq] - s->rows + i + 1;
         size_t at = ((size_t)row * (size_t)s->heads + (size_t)head) * (size_t)s->dim;
         const uint16_t *q = b->host + at % (PIECE / 2);
         double most = -1e300, sum = 0;
@@ -205,6 +240,7 @@ static double error_of(const struct bench *b, const struct work *w, const uint16
                 weight[t] += (double)bf16_to_f32(q[d]) *
                              kv(b, w, 0, seq, head / (s->heads / s->kv_heads), t, false, d);
             weight[t] *= 0.125;
+            if (s->kind == RELATIVE) weight[t] += (double)w->bias[(size_t)head * ATTENTION_RELATIVE_STRIDE((size_t)s->rows - 1) + (size_t)(s->rows - 1 + t - i)];
             most = weight[t] > most ? weight[t] : most;
         }
         memset(r, 0, sizeof r);
@@ -306,8 +342,11 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
                                 .seqs = s->batch,
                                 .heads = {s->heads, s->kv_heads, s->dim, s->dim},
                                 .scale = 0.125f,
-                                .page_tokens = PAGE,
-                                .kv_bytes = s->e4m3 ? 1 : 2,
+                                .own = s->kind >= OWN,
+                                .relative = s->kind == RELATIVE,
+                                .relative_reach = s->rows - 1,
+                                .page_tokens = s->kind >= OWN ? 0 : PAGE,
+                                .kv_bytes = s->kind >= OWN ? 0 : s->kind == E4M3 ? 1 : 2,
                                 .max_seqs = MOST_SEQS};
     if (s->rows <= 8) {
         if (v >= (int)(sizeof split_variants / sizeof *split_variants)) return false;
@@ -349,11 +388,12 @@ static bool open_memory(struct bench *b)
                     &b->y,
                     &b->partial,
                     &b->counters,
+                    &b->relative,
                     (void **)&b->seq_rows,
                     (void **)&b->length,
                     (void **)&b->table};
-    size_t bytes[] = {b->pool_bytes, rows, rows, 64 << 20, 1 << 16, 4096, 4096, 8 << 20};
-    for (int i = 0; i < 8; i++)
+    size_t bytes[] = {b->pool_bytes, rows, rows, 64 << 20, 1 << 16, 1 << 20, 4096, 4096, 8 << 20};
+    for (int i = 0; i < 9; i++)
         if (!(*all[i] = device_alloc(d, bytes[i], DEVICE_MEMORY_LOCAL, &err_)))
             return printf("%s\n", err_.message), false;
     for (size_t at = 0; at < b->pool_bytes; at += PIECE)
@@ -434,7 +474,7 @@ int main(int argc, char **argv)
         memset(&w, 0, sizeof w);
         w.s = shapes[i];
         if (b.only && !strstr(w.s.name, b.only)) continue;
-        if ((w.s.e4m3 && !b.e4m3 && !fill_e4m3(&b)) || !make(&b, &w)) {
+        if ((w.s.kind == E4M3 && !b.e4m3 && !fill_e4m3(&b)) || !make(&b, &w)) {
             b.failed++;
             continue;
         }
@@ -444,7 +484,7 @@ int main(int argc, char **argv)
             if (!variant(&w.s, &b.device->info, v, &plan, what)) break;
             measure(&b, &w, &plan, what);
         }
-        free(w.table);
+        free(w.table), free(w.bias);
     }
     if (b.csv) fclose(b.csv);
     jit_close(b.jit);

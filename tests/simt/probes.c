@@ -357,7 +357,7 @@ static struct probe tma_probe(int i, const struct probe_io *io, void *params)
  * ------------------------------------------------------------------------------------------------------------------------
  */
 static const uint32_t spans[SPANS] = {0, 32, 64, 128};
-enum { WGMMA_PROBES = WGMMA_OPS * SPANS, WIDE_PROBES = 3, SINGLES = 5 };
+enum { WGMMA_PROBES = WGMMA_OPS * SPANS, WIDE_PROBES = 7, SINGLES = 5 };
 
 int probes_count(void)
 {
@@ -381,8 +381,9 @@ struct probe probes_get(int i, const struct probe_io *io, void *params)
                            io, params);
     }
     i -= WGMMA_PROBES;
-    static const uint32_t wide[WIDE_PROBES] = {8, 128, 256};
-    if (i < WIDE_PROBES) return wgmma_probe(i == 1 ? 8 : 0, 64, wide[i], io, params);
+    /* The last three: columns that fill their last atom in part, as attention_wgmma's values of heads of 80 and 96 do. */
+    static const struct { int op; uint32_t span, n; } wide[WIDE_PROBES] = {{0, 64, 8}, {8, 64, 128}, {0, 64, 256}, {4, 128, 192}, {4, 128, 80}, {4, 128, 96}, {3, 64, 80}};
+    if (i < WIDE_PROBES) return wgmma_probe(wide[i].op, wide[i].span, wide[i].n, io, params);
     i -= WIDE_PROBES;
     if (i < TMA_CASES) return tma_probe(i, io, params);
     switch (i - TMA_CASES) {
