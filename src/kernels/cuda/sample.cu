@@ -79,14 +79,14 @@ DEVICE void apply_edits(const struct sample_params *p, const struct sample_row *
     const struct sample_edit *edits = (const struct sample_edit *)p->edits;
     int32_t from = max_i32(r->edits_begin, 0);
     int32_t to = r->edits_count > p->edits_max - from ? p->edits_max : from + r->edits_count;
-    for (int32_t i = from + (int32_t)thread_x(); i < to; i += THREADS) {
+    UNROLL_N(1) for (int32_t i = from + (int32_t)thread_x(); i < to; i += THREADS) {
         int32_t t = edits[i].token;
         if (t < begin || t >= end) continue;
         bool first = true;
-        for (int32_t j = from; j < i && first; j++) first = edits[j].token != t;
+        UNROLL_N(1) for (int32_t j = from; j < i && first; j++) first = edits[j].token != t;
         if (!first) continue;
         float v = x[t];
-        for (int32_t j = i; j < to; j++)
+        UNROLL_N(1) for (int32_t j = i; j < to; j++)
             if (edits[j].token == t) v += edits[j].bias;
         x[t] = v;
     }
@@ -99,7 +99,7 @@ DEVICE void count_history(const struct sample_params *p, const struct sample_row
     int32_t n = ((const int32_t *)p->history_length)[r->slot],
             prompt = ((const int32_t *)p->prompt_length)[r->slot];
     if (n > p->history_stride) n = (int32_t)p->history_stride;
-    for (int32_t i = (int32_t)thread_x(); i < end - begin; i += THREADS) counts[i] = 0;
+    UNROLL_N(1) for (int32_t i = (int32_t)thread_x(); i < end - begin; i += THREADS) counts[i] = 0;
     block_sync();
     for (int32_t i = (int32_t)thread_x(); i < n; i += THREADS) {
         int32_t t = history[i];
@@ -122,7 +122,7 @@ DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *
                 end = (int32_t)min_u32(min_u32(last, from + GROUP / TILE) * TILE, VOCAB);
         if (penalty) count_history(p, r, counts, begin, end);
         if (edits) {
-            for (int32_t t = begin + (int32_t)thread_x(); t < end; t += THREADS) x[t] = at(raw, (uint32_t)t);
+            UNROLL_N(1) for (int32_t t = begin + (int32_t)thread_x(); t < end; t += THREADS) x[t] = at(raw, (uint32_t)t);
             block_sync();
             apply_edits(p, r, x, begin, end);
             block_sync();

@@ -304,29 +304,35 @@ DEVICE_CALL uint32_t draw_sorted(const struct sample_row *r, uint32_t n,
 DEVICE void draw_tile(struct source s, uint32_t tile, uint64_t left,
                       uint64_t mass, float scale, uint32_t each)
 {
-    float v[16], top = s.stats[SUBS + tile];
-    uint64_t upto[16 / 4], base = 0;
+    float v[16], x[8], top = s.stats[SUBS + tile];
+    uint64_t upto[16 / 4], sum[16 / 4], base = 0, cum = 0;
+    uint32_t first = 0xffffffffu;
     UNROLL for (uint32_t l = 0; l < 16 / each; l++)
     {
-        uint64_t sum = 0;
+        sum[l] = 0;
         load(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
-        UNROLL for (uint32_t i = 0; i < each; i++) sum += fixed_of(weight_of(v[l * each + i], top, scale));
-        upto[l] = base + warp_scan_u64(sum);
+        UNROLL for (uint32_t i = 0; i < each; i++) sum[l] += fixed_of(weight_of(v[l * each + i], top, scale));
+        upto[l] = base + warp_scan_u64(sum[l]);
         base = (uint64_t)shuffle_u32(FULL_WARP, (uint32_t)(upto[l] >> 32), WARP - 1, WARP) << 32 |
                shuffle_u32(FULL_WARP, (uint32_t)upto[l], WARP - 1, WARP);
     }
     uint64_t place = (uint64_t)((double)left / (double)mass * (double)base);
     place = place < base ? place : base - 1;
+    /* It lies in one load of one lane: only that is looked at. */
+    UNROLL for (uint32_t i = 0; i < each; i++) x[i] = 0;
     UNROLL for (uint32_t l = 0; l < 16 / each; l++)
     {
-        uint64_t cum = upto[l];
-        UNROLL for (uint32_t i = each; i-- > 0;)
-        {
-            uint64_t w = fixed_of(weight_of(v[l * each + i], top, scale));
-            cum -= w;
-            if (place >= cum && place < cum + w)
-                WORD[W_TOKEN] = tile * TILE + (l * WARP + lane_id()) * each + i;
-        }
+        const bool here = place < upto[l] && place >= upto[l] - sum[l];
+        cum = here ? upto[l] : cum;
+        first = here ? tile * TILE + (l * WARP + lane_id()) * each : first;
+        UNROLL for (uint32_t i = 0; i < each; i++) x[i] = here ? v[l * each + i] : x[i];
+    }
+    if (first == 0xffffffffu) return;
+    UNROLL for (uint32_t i = each; i-- > 0;)
+    {
+        const uint64_t w = fixed_of(weight_of(x[i], top, scale));
+        cum -= w;
+        if (place >= cum && place < cum + w) WORD[W_TOKEN] = first + i;
     }
 }
 DEVICE uint64_t tile_mass(struct source s, uint32_t tile, float top, float scale, uint32_t which)
@@ -527,7 +533,7 @@ DEVICE void find_equal(struct source s, uint32_t key, uint64_t before)
     uint64_t n = 0, total;
     UNROLL_N(1) for (uint32_t t = from; t < to; t++) n += key_of(at(s, t)) == key;
     n = block_scan(n, &total);
-    for (uint32_t t = from; t < to; t++)
+    UNROLL_N(1) for (uint32_t t = from; t < to; t++)
         if (key_of(at(s, t)) == key && n++ == before) WORD[W_TOKEN] = t;
     block_sync();
 }
