@@ -265,7 +265,7 @@ enum rose_task {
     /* The others are answered by the final event alone: values, rows, cols, value_ids. */
     ROSE_TASK_EMBED,    /* TEXT or TOKENS -> values[1, embedding_size], or one row a token (pooling NONE), or sparse weights */
     ROSE_TASK_CLASSIFY, /* one text or a pair -> values[1, labels_count]; token classifiers -> one row a token */
-    ROSE_TASK_SCORE,    /* query (prompt) and document (pair) -> values[1, 1], higher is more relevant */
+    ROSE_TASK_SCORE,    /* query (prompt) and document (pair), or TOKENS that are both -> values[1, 1], higher is more relevant */
 };
 
 enum rose_pooling {
@@ -307,6 +307,7 @@ struct rose_request {
     size_t prompt_bytes;
     const int32_t *tokens;       /* TOKENS */
     size_t tokens_count;
+    const int32_t *token_types;  /* TOKENS of CLASSIFY, SCORE, EMBED: [tokens_count], the type (segment) of each; NULL: all 0 */
     int tokenize_flags;          /* TEXT */
     struct rose_sampling sampling;
     int max_tokens;              /* -1: to the end of the context; 0: only the prompt (logprobs) */

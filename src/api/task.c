@@ -290,8 +290,13 @@ static enum rose_status encode_tokens(const struct rose_engine *e, const struct 
     size_t most = most_of(e, r), n = r->tokens_count, from = 0;
     if (n > most && r->truncate == ROSE_TRUNCATE_NONE) return too_long(e, false, n, err);
     if (n > most && r->truncate == ROSE_TRUNCATE_LEFT) from = n - most;
-    for (size_t i = 0; i < ROSE_MIN(n, most); i++)
-        if (!token_ids_add(&in->ids, (uint32_t)r->tokens[from + i])) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    in->typed = r->token_types != NULL;
+    int32_t types = ROSE_MAX(e->model->config.types, 1);
+    for (size_t i = from; i < from + ROSE_MIN(n, most); i++) {
+        if (in->typed && (r->token_types[i] < 0 || r->token_types[i] >= types))
+            return status_set(err, ROSE_INVALID, "token type %d: the model has %d, from 0 on", r->token_types[i], types);
+        if (!token_ids_add(&in->ids, (uint32_t)r->tokens[i]) || (in->typed && !token_ids_add(&in->types, (uint32_t)r->token_types[i]))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    }
     return ROSE_OK;
 }
 
@@ -301,7 +306,7 @@ static enum rose_status encode_request(const struct rose_engine *e, const struct
     struct str text = {r->prompt, r->prompt_bytes}, pair = {r->pair, r->pair_bytes};
     if ((unsigned)r->truncate > ROSE_TRUNCATE_RIGHT || r->truncate_tokens < 0) return status_set(err, ROSE_INVALID, "truncation must be none, left or right, its tokens not negative");
     if (r->kind == ROSE_REQUEST_TOKENS) {
-        if (r->task == ROSE_TASK_SCORE || r->pair) return status_set(err, ROSE_INVALID, "a pair is made of texts, not of token ids");
+        if (r->pair) return status_set(err, ROSE_INVALID, "a pair of texts goes with texts: token ids are both of them already");
         if (r->prompt_name && *r->prompt_name) {
             struct str prompt;
             ROSE_TRY(prompt_of(e, r, &prompt, err));

@@ -268,6 +268,7 @@ static bool copy_request(struct beside_job *j, const struct rose_request *from)
     *r = *from;
     r->prompt = copy(a, r->prompt, r->prompt_bytes, &failed);
     r->tokens = copy(a, r->tokens, r->tokens_count * sizeof *r->tokens, &failed);
+    r->token_types = copy(a, r->token_types, r->tokens_count * sizeof *r->token_types, &failed);
     r->stop_ids = copy(a, r->stop_ids, r->stop_ids_count * sizeof *r->stop_ids, &failed);
     r->sampling.logit_bias = copy(a, r->sampling.logit_bias, r->sampling.logit_bias_count * sizeof *r->sampling.logit_bias, &failed);
     r->pair = copy(a, r->pair, r->pair_bytes, &failed);

@@ -67,7 +67,10 @@ struct kserve_call {
     const struct kserve_transport *transport;
     bool streams; /* the transport takes several answers */
     void *user;
-    const struct kserve_tensor *dense; /* of an embedder: what is there already while token weights are computed; NULL */
+    struct rose_request as_asked;      /* for outputs that are computed one after the other (kserve_infer.c): the request's wishes, */
+    unsigned passes;                   /* what is still to be computed, */
+    struct kserve_tensor made[6];      /* and what is there already */
+    int made_count;
 };
 
 /* --- kserve_tensor.c --- */
@@ -91,6 +94,8 @@ bool kserve_convert(struct kserve_tensor *t, int type, struct arena *arena);
 bool kserve_classify(struct kserve_tensor *t, int k, const char *const *labels, int labels_count, struct arena *arena);
 /* A refusal of a whole request, and of one whose tensors do not fit in memory; both are false. */
 bool kserve_wrong(struct api_error *e, const char *fmt, ...) ROSE_PRINTF(2, 3);
+/* Numbers may come in any width of their kind. */
+bool kserve_type_fits(enum kserve_type have, enum kserve_type want);
 bool kserve_too_large(struct api_error *e);
 
 /* --- kserve_read.c --- */
@@ -107,21 +112,48 @@ extern const struct kserve_transport kserve_http;
 void kserve_refuse(struct httpd_request *r, const struct api_error *e);
 void kserve_add_error(const struct api_error *e, struct strbuf *b);
 
-/* --- kserve_infer.c --- */
+/* --- kserve_io.c: which tensors a model takes and gives --- */
 struct kserve_io {
     const char *name;
     enum kserve_type type;
     int rank;
-    int64_t dims[2]; /* without the batch; -1: any */
+    int64_t dims[3]; /* without the batch, where there is one; -1: any */
     bool optional;
+    const char *to;  /* by a config.pbtxt: the engine's tensor that it is; NULL: this one's own name */
 };
 enum kserve_kind { KSERVE_TEXT, KSERVE_EMBED, KSERVE_CLASSIFY, KSERVE_SCORE };
 enum kserve_kind kserve_kind(const struct model *m);
-/* At most `room` rows; how many. */
+/* The engine's own; all: also those that only a config.pbtxt gives a name to. At most `room` rows; how many. */
+int kserve_io_inputs(const struct model *m, bool all, struct kserve_io *io, int room);
+int kserve_io_outputs(const struct model *m, bool all, struct kserve_io *io, int room);
+int kserve_io_copy(const struct kserve_io *from, int count, struct kserve_io *to, int room);
+/* As clients see them: a config.pbtxt's where there is one. */
 int kserve_inputs(const struct model *m, struct kserve_io *io, int room);
 int kserve_outputs(const struct model *m, struct kserve_io *io, int room);
-/* 0: requests have no batch dimension. */
+/* 0: shapes have no batch dimension, or dims name it. */
 int kserve_batch(const struct model *m);
+
+/* --- kserve_map.c: tensors as a config.pbtxt calls them --- */
+struct model_config;
+struct kserve_map;
+/* The model's configuration onto the tensors of its engine, whose info is there; *out NULL: it names none. docs/server.md has the rules. */
+enum rose_status kserve_map_build(const struct model *m, const struct model_config *config, struct kserve_map **out, struct rose_error *err);
+void kserve_map_free(struct kserve_map *map);
+/* The whole shape that a client sends or gets, the batch first; its rank. */
+int kserve_map_shape(const struct model *m, const struct kserve_io *io, int64_t to[4]);
+/* A checked request in the engine's names and shapes; one that names no outputs asks for all. */
+bool kserve_map_request(struct kserve_call *c, struct api_error *e);
+/* An output in the client's name, type and shape; type -1: the configuration's. */
+bool kserve_map_output(const struct model *m, struct kserve_tensor *t, int *type, struct api_error *e);
+/* What clients call the engine's tensor, or the engine a client's; the name itself where there is no other. */
+const char *kserve_map_name(const struct model *m, const char *engine_output);
+struct str kserve_map_input(const struct model *m, struct str client_input);
+/* Triton's levels: 0 and those beyond the last are the default. */
+int kserve_map_priority(const struct model *m, int priority);
+/* "x -> text, y -> embedding", for a log. */
+void kserve_map_describe(const struct kserve_map *map, struct strbuf *b);
+
+/* --- kserve_infer.c --- */
 /* Find the model, check, run; the transport answers, perhaps before this returns. */
 void kserve_infer(struct kserve_call *c, struct str model, struct str version);
 /* READY, by name and version ("": the highest). NULL: *e says why. */

@@ -4,62 +4,6 @@
 #include "server/kserve.h"
 #include "server/texts.h"
 
-enum kserve_kind kserve_kind(const struct model *m)
-{
-    unsigned t = m->info.tasks;
-    if (t & ROSE_CAN_SCORE) return KSERVE_SCORE;
-    if (t & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS)) return KSERVE_CLASSIFY;
-    return t & ROSE_CAN_GENERATE || !(t & ROSE_CAN_EMBED) ? KSERVE_TEXT : KSERVE_EMBED;
-}
-
-int kserve_batch(const struct model *m) { return kserve_kind(m) == KSERVE_TEXT ? 0 : KSERVE_BATCH; }
-
-static int copy(const struct kserve_io *from, int count, struct kserve_io *to, int room)
-{
-    for (int i = 0; i < count && i < room; i++) to[i] = from[i];
-    return ROSE_MIN(count, room);
-}
-
-int kserve_inputs(const struct model *m, struct kserve_io *io, int room)
-{
-#define OPTIONAL(name, type) {name, type, 1, {1, 0}, true}
-    static const struct kserve_io text[] = {{"text_input", KSERVE_BYTES, 1, {1, 0}, false}, OPTIONAL("stream", KSERVE_BOOL), OPTIONAL("sampling_parameters", KSERVE_BYTES),
-                                            OPTIONAL("exclude_input_in_output", KSERVE_BOOL), OPTIONAL("max_tokens", KSERVE_INT32), OPTIONAL("min_tokens", KSERVE_INT32),
-                                            OPTIONAL("temperature", KSERVE_FP32), OPTIONAL("top_k", KSERVE_INT32), OPTIONAL("top_p", KSERVE_FP32), OPTIONAL("min_p", KSERVE_FP32),
-                                            OPTIONAL("repetition_penalty", KSERVE_FP32), OPTIONAL("presence_penalty", KSERVE_FP32), OPTIONAL("frequency_penalty", KSERVE_FP32),
-                                            OPTIONAL("random_seed", KSERVE_UINT64), {"stop_words", KSERVE_BYTES, 1, {-1, 0}, true}, OPTIONAL("ignore_eos", KSERVE_BOOL),
-                                            OPTIONAL("n", KSERVE_INT32), OPTIONAL("return_finish_reason", KSERVE_BOOL), OPTIONAL("return_num_input_tokens", KSERVE_BOOL),
-                                            OPTIONAL("return_num_output_tokens", KSERVE_BOOL)};
-    static const struct kserve_io embed[] = {{"text", KSERVE_BYTES, 1, {1, 0}, true}, {"input_ids", KSERVE_INT64, 1, {-1, 0}, true}, {"attention_mask", KSERVE_INT64, 1, {-1, 0}, true},
-                                             {"token_type_ids", KSERVE_INT64, 1, {-1, 0}, true}}; /* that an exported BERT's clients send: all 0 */
-    static const struct kserve_io classify[] = {{"text", KSERVE_BYTES, 1, {1, 0}, false}, OPTIONAL("text_pair", KSERVE_BYTES)};
-    static const struct kserve_io score[] = {{"query", KSERVE_BYTES, 1, {1, 0}, false}, {"text", KSERVE_BYTES, 1, {1, 0}, false}};
-    switch (kserve_kind(m)) {
-    case KSERVE_EMBED: return copy(embed, ROSE_COUNT(embed), io, room);
-    case KSERVE_CLASSIFY: return copy(classify, ROSE_COUNT(classify), io, room);
-    case KSERVE_SCORE: return copy(score, ROSE_COUNT(score), io, room);
-    default: return copy(text, ROSE_COUNT(text), io, room);
-    }
-}
-
-int kserve_outputs(const struct model *m, struct kserve_io *io, int room)
-{
-    static const struct kserve_io text[] = {{"text_output", KSERVE_BYTES, 1, {-1, 0}, false}, {"finish_reason", KSERVE_BYTES, 1, {-1, 0}, false},
-                                            {"num_input_tokens", KSERVE_UINT32, 1, {1, 0}, false}, {"num_output_tokens", KSERVE_UINT32, 1, {1, 0}, false}};
-    const struct kserve_io embed[] = {{"embedding", KSERVE_FP32, 1, {m->info.embedding_size, 0}, false},
-                                      /* models with a lexical head; a text's tokens, padded with -1 and 0 to the longest of the batch */
-                                      {"sparse_indices", KSERVE_INT32, 1, {-1, 0}, false}, {"sparse_values", KSERVE_FP32, 1, {-1, 0}, false}};
-    const struct kserve_io classify = {"probabilities", KSERVE_FP32, 1, {m->info.labels_count, 0}, false};
-    const struct kserve_io tokens = {"probabilities", KSERVE_FP32, 2, {-1, m->info.labels_count}, false};
-    const struct kserve_io score = {"score", KSERVE_FP32, 1, {1, 0}, false};
-    switch (kserve_kind(m)) {
-    case KSERVE_EMBED: return copy(embed, m->info.tasks & ROSE_CAN_SPARSE ? 3 : 1, io, room);
-    case KSERVE_CLASSIFY: return copy(m->info.tasks & ROSE_CAN_CLASSIFY ? &classify : &tokens, 1, io, room);
-    case KSERVE_SCORE: return copy(&score, 1, io, room);
-    default: return copy(text, ROSE_COUNT(text), io, room);
-    }
-}
-
 struct model *kserve_find(struct server *s, struct str name, struct str version, struct api_error *e)
 {
     int64_t v = 0;
@@ -84,14 +28,6 @@ static const struct kserve_tensor *input(const struct kserve_request *q, const c
     return NULL;
 }
 
-/* Numbers may come in any width of their kind. */
-static bool type_fits(enum kserve_type have, enum kserve_type want)
-{
-    bool have_int = have >= KSERVE_UINT8 && have <= KSERVE_INT64, want_int = want >= KSERVE_UINT8 && want <= KSERVE_INT64;
-    bool have_float = have >= KSERVE_FP16 && have <= KSERVE_FP64, want_float = want >= KSERVE_FP16 && want <= KSERVE_FP64;
-    return have == want || (have_int && want_int) || (have_float && want_float);
-}
-
 static void shape_text(const int64_t *shape, int rank, char *out, size_t room)
 {
     size_t n = (size_t)snprintf(out, room, "[");
@@ -99,23 +35,27 @@ static void shape_text(const int64_t *shape, int rank, char *out, size_t room)
     if (n < room) snprintf(out + n, room - n, "]");
 }
 
-static bool check_shape(const struct model *m, const struct kserve_tensor *t, const struct kserve_io *io, struct api_error *e)
+/* *rows: how many texts it holds; 0: requests have one. With a config.pbtxt shapes are as strict as Triton's. */
+static bool check_shape(const struct model *m, const struct kserve_tensor *t, const struct kserve_io *io, int64_t *rows, struct api_error *e)
 {
     char have[160], want[80];
-    int batch = kserve_batch(m) ? 1 : 0;
-    int64_t expected[3] = {-1, io->dims[0], io->dims[1]};
-    const int64_t *dims = batch ? expected : io->dims;
-    int rank = io->rank + batch;
+    int64_t dims[4];
+    bool batch = kserve_batch(m) > 0;
+    int rank = kserve_map_shape(m, io, dims);
     bool ok = t->rank == rank;
     for (int i = 0; ok && i < rank; i++) ok = dims[i] < 0 || dims[i] == t->shape[i];
     /* One text each: the last 1 may be left out. A single value may have a batch of one before it. */
-    if (!ok && batch && t->rank == 1 && io->dims[0] == 1) ok = true;
-    if (!ok && !batch && t->rank == 2 && t->shape[0] == 1) ok = io->dims[0] < 0 || t->shape[1] == io->dims[0];
+    if (!ok && !m->map && batch && t->rank == 1 && io->dims[0] == 1) ok = true;
+    if (!ok && !m->map && !batch && t->rank == 2 && t->shape[0] == 1) ok = io->dims[0] < 0 || t->shape[1] == io->dims[0];
     shape_text(t->shape, t->rank, have, sizeof have);
     shape_text(dims, rank, want, sizeof want);
     if (!ok) return api_error_field(e, io->name, "unexpected shape for input '%s' for model '%s': expected %s, got %s", io->name, m->name, want, have);
-    if (batch && (t->shape[0] < 1 || t->shape[0] > KSERVE_BATCH))
-        return api_error_field(e, io->name, "inference request batch-size must be from 1 to %d for model '%s', not %lld", KSERVE_BATCH, m->name, (long long)t->shape[0]);
+    *rows = batch ? t->shape[0] : 0;
+    int most = batch ? ROSE_MIN(kserve_batch(m), KSERVE_BATCH) : KSERVE_BATCH;
+    bool counts = batch || (m->map && kserve_kind(m) != KSERVE_TEXT);
+    if (counts && !batch) *rows = t->rank == 1 && kserve_type_fits(t->type, KSERVE_INT64) ? 1 : t->shape[0]; /* [w]: the tokens of one text */
+    if (counts && (*rows < 1 || *rows > most))
+        return api_error_field(e, io->name, "inference request batch-size must be from 1 to %d for model '%s', not %lld", most, m->name, (long long)*rows);
     return true;
 }
 
@@ -131,12 +71,12 @@ static bool check(const struct model *m, const struct kserve_request *q, struct 
         if (k == count) return api_error_field(e, NULL, "unexpected inference input '%.*s' for model '%s'", n, t->name.p, m->name);
         for (int j = 0; j < i; j++)
             if (str_eq(q->inputs[j].name, t->name)) return api_error_field(e, NULL, "input '%.*s' is there twice", n, t->name.p);
-        if (!type_fits(t->type, io[k].type))
+        if (!kserve_type_fits(t->type, io[k].type))
             return api_error_field(e, io[k].name, "inference input '%s' data-type is '%s', but model '%s' expects '%s'", io[k].name, kserve_type_name(t->type), m->name, kserve_type_name(io[k].type));
-        if (!check_shape(m, t, &io[k], e)) return false;
-        if (!kserve_batch(m)) continue;
-        if (batch && t->shape[0] != batch) return api_error_field(e, io[k].name, "input '%s' has a batch of %lld, and another input one of %lld", io[k].name, (long long)t->shape[0], (long long)batch);
-        batch = t->shape[0];
+        int64_t rows = 0;
+        if (!check_shape(m, t, &io[k], &rows, e)) return false;
+        if (batch && rows && rows != batch) return api_error_field(e, io[k].name, "input '%s' has a batch of %lld, and another input one of %lld", io[k].name, (long long)rows, (long long)batch);
+        batch = rows;
     }
     for (int k = 0; k < count; k++)
         if (!io[k].optional && !input(q, io[k].name)) return api_error_field(e, io[k].name, "expected input '%s' for model '%s', and it is not there", io[k].name, m->name);
@@ -148,7 +88,7 @@ static bool check(const struct model *m, const struct kserve_request *q, struct 
         if (k == count) return api_error_field(e, NULL, "unexpected inference output '%.*s' for model '%s'", n, w->name.p, m->name);
         for (int j = 0; j < i; j++)
             if (str_eq(q->wanted[j].name, w->name)) return api_error_field(e, NULL, "output '%.*s' is asked for twice", n, w->name.p);
-        if (w->classification && (io[k].type != KSERVE_FP32 || str_is(w->name, "sparse_values"))) return api_error_field(e, io[k].name, "output '%s' of datatype %s cannot be classified", io[k].name, kserve_type_name(io[k].type));
+        if (w->classification && (!kserve_type_fits(io[k].type, KSERVE_FP32) || !strcmp(io[k].to ? io[k].to : io[k].name, "sparse_values"))) return api_error_field(e, io[k].name, "output '%s' of datatype %s cannot be classified", io[k].name, kserve_type_name(io[k].type));
     }
     return true;
 }
@@ -160,6 +100,7 @@ static bool prepare(struct kserve_call *c, struct kserve_tensor *t, const struct
     struct arena *a = &c->http->arena;
     const struct rose_model_info *i = &c->model->info;
     int type = w && w->type >= 0 ? w->type : c->request.type;
+    if (!kserve_map_output(c->model, t, &type, e)) return false;
     bool ok = w && w->classification ? kserve_classify(t, w->classification, i->labels, i->labels_count, a) : kserve_convert(t, type, a);
     if (!ok) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
     if (!w || !w->region.n) return true;
@@ -194,28 +135,54 @@ void kserve_deliver(struct kserve_call *c, struct kserve_tensor *outputs, int co
 
 /* --- texts -------------------------------------------------------------------------------------------------------------------------- */
 
-static bool wants(const struct kserve_request *q, const char *prefix)
+/* What is computed of a text, one after the other where more than one output is wanted. */
+enum pass { PASS_MAIN = 1, PASS_ROWS = 2, PASS_LOGITS = 4, PASS_SPARSE = 8 };
+
+static unsigned passes_of(const struct kserve_request *q)
 {
-    for (int i = 0; i < q->wanted_count; i++)
-        if (str_starts(q->wanted[i].name, str_of(prefix))) return true;
-    return false;
+    unsigned passes = 0;
+    for (int i = 0; i < q->wanted_count; i++) {
+        struct str name = q->wanted[i].name;
+        passes |= str_starts(name, STR("sparse_")) ? PASS_SPARSE : str_is(name, "token_embeddings") ? PASS_ROWS : str_is(name, "logits") ? PASS_LOGITS : PASS_MAIN;
+    }
+    return passes ? passes : PASS_MAIN;
 }
 
-/* The texts' token weights as two rectangles; behind the embeddings, where these are wanted too. */
-static void sparse_done(struct texts *t)
+/* The request's own wishes are those of its main output. */
+static void set_pass(enum pass pass, struct rose_request *r)
 {
-    struct kserve_call *c = t->user;
+    if (pass == PASS_SPARSE) r->sparse = true;
+    if (pass == PASS_LOGITS) r->activation = ROSE_OFF;
+    if (pass != PASS_ROWS) return;
+    r->pooling = ROSE_POOL_NONE;
+    r->normalize = ROSE_OFF;
+    r->dimensions = 0;
+}
+
+static enum pass next_pass(const struct kserve_call *c) { return (enum pass)(c->passes & (0 - c->passes)); }
+
+static bool too_large(struct api_error *e) { return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the answer is too large: send fewer texts"); }
+
+static void made(struct kserve_call *c, struct str name, enum kserve_type type, int rank, const int64_t *shape, const void *data)
+{
+    struct kserve_tensor *t = &c->made[c->made_count++];
+    *t = (struct kserve_tensor){.name = name, .type = type, .rank = rank, .elements = 1, .data.p = data};
+    for (int i = 0; i < rank; i++) {
+        t->shape[i] = shape[i];
+        t->elements *= (size_t)shape[i];
+    }
+    t->data.n = t->elements * kserve_type_bytes(type);
+}
+
+/* The texts' token weights as two rectangles. */
+static bool take_sparse(struct kserve_call *c, const struct texts *t, struct api_error *e)
+{
     struct arena *a = &c->http->arena;
-    struct api_error e;
     size_t width = 0, n = (size_t)t->count;
     for (int i = 0; i < t->count; i++) width = ROSE_MAX(width, (size_t)t->results[i].cols);
     int32_t *ids = ARENA_ARRAY(a, int32_t, n * width + 1);
     float *values = ARENA_ARRAY(a, float, n * width + 1);
-    if (!ids || !values) {
-        api_error_set(&e, 413, "invalid_request_error", "too_large", NULL, "the answer is too large: send fewer texts");
-        c->transport->fail(c, &e);
-        return;
-    }
+    if (!ids || !values) return too_large(e);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < width; k++) {
             const struct text_result *r = &t->results[i];
@@ -223,69 +190,97 @@ static void sparse_done(struct texts *t)
             ids[i * width + k] = there ? r->ids[k] : -1;
             values[i * width + k] = there ? r->values[k] : 0;
         }
-    struct kserve_tensor out[3];
-    int count = 0;
-    if (c->dense) out[count++] = *c->dense;
-    out[count++] = (struct kserve_tensor){STR("sparse_indices"), KSERVE_INT32, 2, {t->count, (int64_t)width}, n * width, {(const char *)ids, n * width * 4}};
-    out[count++] = (struct kserve_tensor){STR("sparse_values"), KSERVE_FP32, 2, {t->count, (int64_t)width}, n * width, {(const char *)values, n * width * 4}};
-    kserve_deliver(c, out, count, true);
+    const int64_t shape[] = {t->count, (int64_t)width};
+    made(c, STR("sparse_indices"), KSERVE_INT32, 2, shape, ids);
+    made(c, STR("sparse_values"), KSERVE_FP32, 2, shape, values);
+    return true;
 }
 
-/* The same texts once more, for their token weights. */
-static void then_sparse(struct texts *t, const struct kserve_tensor *dense)
+/* A row a token: [n,w,cols], w the longest text's or that of the ids that came, where masked ones have zeros. */
+static bool take_rows(struct kserve_call *c, const struct texts *t, struct str name, struct api_error *e)
 {
-    struct kserve_call *c = t->user;
-    struct arena *a = &c->http->arena;
-    struct api_error e;
-    struct kserve_tensor *kept = ARENA_NEW(a, struct kserve_tensor);
-    char *data = kept ? arena_strndup(a, dense->data.p, dense->data.n) : NULL; /* the results go with t */
-    struct texts *more = data ? texts_new(c->http, &c->s->models, c->model, ROSE_TASK_EMBED, t->inputs, t->count) : NULL;
-    if (!more) {
-        api_error_set(&e, 413, "invalid_request_error", "too_large", NULL, "the answer is too large: send fewer texts");
-        c->transport->fail(c, &e);
-        return;
+    const struct kserve_tensor *ids = input(&c->request, "input_ids"), *mask = input(&c->request, "attention_mask");
+    size_t n = (size_t)t->count, width = ids ? (size_t)ids->shape[1] : 0, cols = (size_t)t->results[0].cols, elements;
+    for (size_t i = 0; !ids && i < n; i++) width = ROSE_MAX(width, (size_t)t->results[i].rows);
+    if (!size_mul(n * width, cols, &elements) || elements > KSERVE_ELEMENTS) return too_large(e);
+    float *to = ARENA_ARRAY(&c->http->arena, float, elements + 1);
+    if (!to) return too_large(e);
+    for (size_t i = 0; i < n; i++) {
+        const struct text_result *r = &t->results[i];
+        size_t row = 0;
+        for (size_t w = 0; w < width && row < (size_t)r->rows && (size_t)r->cols == cols; w++) {
+            if (mask && kserve_number(mask, i * width + w) == 0) continue;
+            memcpy(to + (i * width + w) * cols, r->values + row++ * cols, cols * sizeof *to);
+        }
     }
-    *kept = *dense;
-    kept->data.p = data;
-    c->dense = kept;
+    made(c, name, KSERVE_FP32, 3, (const int64_t[]){(int64_t)n, (int64_t)width, (int64_t)cols}, to);
+    return true;
+}
+
+/* One row a text: [n,cols]. */
+static bool take_block(struct kserve_call *c, const struct texts *t, struct str name, struct api_error *e)
+{
+    const struct text_result *r = &t->results[0];
+    const float *values = t->count == 1 ? r->values : t->block;
+    for (int i = 0; t->count > 1 && i < t->count; i++)
+        if (!t->block || t->results[i].cols != r->cols || t->results[i].values != t->block + (size_t)i * (size_t)r->cols) values = NULL;
+    if (!values || r->rows > 1) return api_error_field(e, NULL, "the answers have different numbers of rows: send one text a request");
+    made(c, name, KSERVE_FP32, 2, (const int64_t[]){t->count, r->cols}, values);
+    return true;
+}
+
+/* Results of a pass that others follow: they go with their texts. */
+static bool keep_made(struct kserve_call *c, int from, struct api_error *e)
+{
+    for (int i = from; i < c->made_count; i++) {
+        struct str *d = &c->made[i].data;
+        char *copy = arena_alloc(&c->http->arena, d->n + 1);
+        if (!copy) return too_large(e);
+        if (d->n) memcpy(copy, d->p, d->n);
+        d->p = copy;
+    }
+    return true;
+}
+
+/* The same texts once more, for the next output. */
+static bool start_pass(struct kserve_call *c, struct texts *t, const struct rose_request *as_asked, struct api_error *e)
+{
+    struct texts *more = texts_new(c->http, &c->s->models, c->model, t->rose.task, t->inputs, t->count);
+    if (!more) return too_large(e);
     uint64_t group = more->rose.group;
-    more->rose = t->rose;
+    more->rose = *as_asked;
     more->rose.group = group;
-    more->rose.sparse = true;
+    set_pass(next_pass(c), &more->rose);
     more->field = t->field;
     more->handler = t->handler;
     more->user = c;
     t->http = NULL; /* it is the second one's now */
     texts_start(more);
+    return true;
 }
 
 static void texts_done(struct texts *t)
 {
     struct kserve_call *c = t->user;
-    struct kserve_io io[1];
-    struct api_error e;
-    if (t->rose.sparse) {
-        sparse_done(t);
-        return;
+    struct kserve_io io[KSERVE_TENSORS];
+    struct api_error e = {0};
+    enum pass pass = next_pass(c);
+    int before = c->made_count, rank = 1;
+    struct str name = STR("token_embeddings");
+    if (pass == PASS_LOGITS) name = STR("logits");
+    if (pass == PASS_MAIN) {
+        int n = kserve_io_outputs(c->model, false, io, KSERVE_TENSORS);
+        name = n ? str_of(io[0].name) : name;
     }
-    kserve_outputs(c->model, io, 1);
-    const struct text_result *r = &t->results[0];
-    struct kserve_tensor out = {.name = str_of(io[0].name), .type = KSERVE_FP32, .rank = 2, .shape = {t->count, r->cols}, .elements = (size_t)t->count * (size_t)r->cols};
-    const float *values = t->block;
-    if (t->count == 1) {
-        values = r->values;
-        if (io[0].rank == 2) out = (struct kserve_tensor){out.name, KSERVE_FP32, 3, {1, r->rows, r->cols}, (size_t)r->rows * (size_t)r->cols, {0}};
+    if (kserve_kind(c->model) == KSERVE_CLASSIFY && !(c->model->info.tasks & ROSE_CAN_CLASSIFY)) rank = 2;
+    bool ok = pass == PASS_SPARSE ? take_sparse(c, t, &e) : pass == PASS_ROWS || rank == 2 ? take_rows(c, t, name, &e) : take_block(c, t, name, &e);
+    c->passes &= ~(unsigned)pass;
+    if (ok && c->passes) {
+        if (keep_made(c, before, &e) && start_pass(c, t, &c->as_asked, &e)) return;
+        ok = false;
     }
-    for (int i = 0; t->count > 1 && i < t->count; i++)
-        if (!t->block || t->results[i].cols != r->cols || t->results[i].values != t->block + (size_t)i * (size_t)r->cols) values = NULL;
-    if (!values || (t->count == 1 && r->rows > 1 && io[0].rank == 1)) {
-        api_error_field(&e, NULL, "the answers have different numbers of rows: send one text a request");
-        c->transport->fail(c, &e);
-        return;
-    }
-    out.data = (struct str){(const char *)values, out.elements * 4};
-    if (wants(&c->request, "sparse_")) then_sparse(t, &out);
-    else kserve_deliver(c, &out, 1, true);
+    if (ok) kserve_deliver(c, c->made, c->made_count, true);
+    else c->transport->fail(c, &e);
 }
 
 static void texts_failed(struct texts *t, const struct api_error *e)
@@ -295,10 +290,11 @@ static void texts_failed(struct texts *t, const struct api_error *e)
 }
 
 /* Parameters of the request that say how. */
-static bool read_how(const struct kserve_request *q, struct arena *a, struct rose_request *r, struct api_error *e)
+static bool read_how(const struct kserve_call *c, struct arena *a, struct rose_request *r, struct api_error *e)
 {
     static const char *const known[] = {"priority", "timeout", "binary_data_output", "triton_enable_empty_final_response", "sequence_id", "sequence_start", "sequence_end", "output_datatype"};
-    r->priority = q->priority;
+    const struct kserve_request *q = &c->request;
+    r->priority = kserve_map_priority(c->model, q->priority);
     r->deadline_ms = q->timeout_us ? q->timeout_us / 1000 + 1 : 0;
     for (uint32_t i = 0; q->parameters && i < q->parameters->count; i++) {
         struct str key = json_member(q->parameters, i)->key;
@@ -338,24 +334,28 @@ static bool beside_ids(const struct kserve_tensor *ids, const struct kserve_tens
     return !t || (t->rank == ids->rank && t->elements == ids->elements) || api_error_field(e, name, "%s must have the shape of input_ids", name);
 }
 
-static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, const struct kserve_tensor *types, struct arena *a, struct text_input *in, struct api_error *e)
+/* Rows of ids without what is masked. typed: segments are the model's own affair, else a text's are all 0. */
+static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, const struct kserve_tensor *types, bool typed, struct arena *a, struct text_input *in, struct api_error *e)
 {
     size_t rows = (size_t)ids->shape[0], width = rows ? ids->elements / rows : 0;
-    int32_t *to = ARENA_ARRAY(a, int32_t, ids->elements + 1);
-    if (!to) return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large");
+    int32_t *to = ARENA_ARRAY(a, int32_t, ids->elements + 1), *to_types = ARENA_ARRAY(a, int32_t, types && typed ? ids->elements + 1 : 1);
+    if (!to || !to_types) return kserve_too_large(e);
     if (!beside_ids(ids, mask, "attention_mask", e) || !beside_ids(ids, types, "token_type_ids", e)) return false;
     for (size_t r = 0; r < rows; r++) {
         int32_t *row = to + r * width;
         size_t n = 0;
         for (size_t i = 0; i < width; i++) {
-            double id = kserve_number(ids, r * width + i);
+            double id = kserve_number(ids, r * width + i), type = types ? kserve_number(types, r * width + i) : 0;
             if (mask && kserve_number(mask, r * width + i) == 0) continue;
-            if (types && kserve_number(types, r * width + i) != 0) return api_error_field(e, "token_type_ids", "token_type_ids: a text's are all 0");
+            if (!typed && type != 0) return api_error_field(e, "token_type_ids", "token_type_ids: a text's are all 0");
             if (!(id >= 0 && id <= INT32_MAX)) return api_error_field(e, "input_ids", "input_ids: %.0f is no token id", id);
+            if (!(type >= 0 && type <= INT32_MAX)) return api_error_field(e, "token_type_ids", "token_type_ids: %.0f is no type", type);
+            if (types && typed) to_types[r * width + n] = (int32_t)type;
             row[n++] = (int32_t)id;
         }
         in[r].tokens = row;
         in[r].tokens_count = n;
+        if (types && typed) in[r].types = to_types + r * width;
     }
     return true;
 }
@@ -367,19 +367,23 @@ static bool start_texts(struct kserve_call *c, struct api_error *e)
     const struct kserve_request *q = &c->request;
     enum kserve_kind kind = kserve_kind(c->model);
     const struct kserve_tensor *text = input(q, "text"), *ids = input(q, "input_ids"), *mask = input(q, "attention_mask"), *types = input(q, "token_type_ids"), *pair = input(q, "text_pair"), *query = input(q, "query");
-    if (kind == KSERVE_EMBED && (text != NULL) == (ids != NULL)) return api_error_field(e, "text", "expected input 'text' or 'input_ids' for model '%s'", c->model->name);
+    if ((text != NULL) == (ids != NULL)) return api_error_field(e, "text", "expected input 'text' or 'input_ids' for model '%s'", c->model->name);
     if ((mask || types) && !ids) return api_error_field(e, mask ? "attention_mask" : "token_type_ids", "%s goes with input_ids", mask ? "attention_mask" : "token_type_ids");
+    if ((pair || query) && !text) return api_error_field(e, "text", "expected input 'text' for model '%s'", c->model->name);
+    if (kind == KSERVE_SCORE && text && !query) return api_error_field(e, "query", "expected input 'query' for model '%s'", c->model->name);
     size_t count = (size_t)(ids ? ids : text)->shape[0];
     struct text_input *in = ARENA_ARRAY(a, struct text_input, count);
-    if (!in) return api_error_set(e, 413, "invalid_request_error", "too_large", NULL, "the request's tensors are too large");
-    if (ids && !ids_of(ids, mask, types, a, in, e)) return false;
+    if (!in) return kserve_too_large(e);
+    if (ids && !ids_of(ids, mask, types, kind != KSERVE_EMBED, a, in, e)) return false;
     if (query) texts_of(query, in, false);
     if (text) texts_of(text, in, query != NULL);
     if (pair) texts_of(pair, in, true);
     struct texts *t = texts_new(c->http, &c->s->models, c->model, kind == KSERVE_EMBED ? ROSE_TASK_EMBED : kind == KSERVE_SCORE ? ROSE_TASK_SCORE : ROSE_TASK_CLASSIFY, in, (int)count);
     if (!t) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
-    if (!read_how(q, a, &t->rose, e)) return false;
-    t->rose.sparse = wants(q, "sparse_") && !wants(q, "embedding");
+    if (!read_how(c, a, &t->rose, e)) return false;
+    c->passes = passes_of(q);
+    c->as_asked = t->rose;
+    set_pass(next_pass(c), &t->rose);
     t->field = ids ? "input_ids" : "text";
     t->handler = &handler;
     t->user = c;
@@ -403,7 +407,7 @@ static bool check_regions(const struct kserve_call *c, struct api_error *e)
 void kserve_infer(struct kserve_call *c, struct str model, struct str version)
 {
     struct api_error e = {0};
-    if (!(c->model = kserve_find(c->s, model, version, &e)) || !check(c->model, &c->request, &e) || !check_regions(c, &e)) c->transport->fail(c, &e);
+    if (!(c->model = kserve_find(c->s, model, version, &e)) || !check(c->model, &c->request, &e) || !check_regions(c, &e) || !kserve_map_request(c, &e)) c->transport->fail(c, &e);
     else if (c->s->draining && !api_error_set(&e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests")) c->transport->fail(c, &e);
     else if (kserve_kind(c->model) == KSERVE_TEXT) kserve_text_infer(c);
     else if (!start_texts(c, &e)) c->transport->fail(c, &e);

@@ -22,7 +22,9 @@ void kserve_add_metadata(const struct server *s, struct strbuf *b)
 
 static void add_tensor(const struct kserve_io *io, bool batch, struct strbuf *b)
 {
-    strbuf_printf(b, "{\"name\":\"%s\",\"datatype\":\"%s\",\"shape\":[", io->name, kserve_type_name(io->type));
+    strbuf_adds(b, "{\"name\":");
+    json_add_str(b, str_of(io->name));
+    strbuf_printf(b, ",\"datatype\":\"%s\",\"shape\":[", kserve_type_name(io->type));
     if (batch) strbuf_adds(b, "-1,");
     for (int i = 0; i < io->rank; i++) strbuf_printf(b, "%s%lld", i ? "," : "", (long long)io->dims[i]);
     strbuf_adds(b, "]}");
@@ -58,7 +60,9 @@ void kserve_add_model(struct server *s, const struct model *m, struct strbuf *b)
 
 static void add_config_tensor(const struct kserve_io *io, bool input, struct strbuf *b)
 {
-    strbuf_printf(b, "{\"name\":\"%s\",\"data_type\":\"TYPE_%s\",", io->name, io->type == KSERVE_BYTES ? "STRING" : kserve_type_name(io->type));
+    strbuf_adds(b, "{\"name\":");
+    json_add_str(b, str_of(io->name));
+    strbuf_printf(b, ",\"data_type\":\"TYPE_%s\",", io->type == KSERVE_BYTES ? "STRING" : kserve_type_name(io->type));
     if (input) strbuf_adds(b, "\"format\":\"FORMAT_NONE\",");
     strbuf_adds(b, "\"dims\":[");
     for (int i = 0; i < io->rank; i++) strbuf_printf(b, "%s%lld", i ? "," : "", (long long)io->dims[i]);

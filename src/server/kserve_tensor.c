@@ -33,6 +33,13 @@ int kserve_type_find(struct str name)
     return -1;
 }
 
+bool kserve_type_fits(enum kserve_type have, enum kserve_type want)
+{
+    bool have_int = have >= KSERVE_UINT8 && have <= KSERVE_INT64, want_int = want >= KSERVE_UINT8 && want <= KSERVE_INT64;
+    bool have_float = have >= KSERVE_FP16 && have <= KSERVE_FP64, want_float = want >= KSERVE_FP16 && want <= KSERVE_FP64;
+    return have == want || (have_int && want_int) || (have_float && want_float);
+}
+
 bool kserve_elements(const int64_t *shape, int rank, size_t *out)
 {
     size_t n = 1;

@@ -141,7 +141,7 @@ static void rename_field(struct api_error *e)
 }
 
 /* The completion that the members describe. */
-static struct api_request *finish_request(struct members *m, const struct kserve_request *q, struct api_error *e)
+static struct api_request *finish_request(struct members *m, const struct model *model, const struct kserve_request *q, struct api_error *e)
 {
     struct text_call *t = m->t;
     struct api_request *r = ARENA_NEW(m->arena, struct api_request);
@@ -153,7 +153,7 @@ static struct api_request *finish_request(struct members *m, const struct kserve
     if (!put(m, "echo", (struct json){.type = echo ? JSON_TRUE : JSON_FALSE}, e) || !put(m, "stream", (struct json){.type = t->stream ? JSON_TRUE : JSON_FALSE}, e)) return NULL;
     if (!openai_completion_read(&m->object, m->arena, r, e)) return rename_field(e), NULL;
     if (t->stream && r->n > 1) return api_error_field(e, "n", "n must be 1 where the answer is streamed"), NULL;
-    r->rose.priority = q->priority;
+    r->rose.priority = kserve_map_priority(model, q->priority);
     r->rose.deadline_ms = q->timeout_us ? q->timeout_us / 1000 + 1 : 0;
     return r;
 }
@@ -262,7 +262,7 @@ void kserve_text_infer(struct kserve_call *c)
     t->finish_reason |= named(q, "finish_reason");
     t->input_tokens |= named(q, "num_input_tokens");
     t->output_tokens |= named(q, "num_output_tokens");
-    if (ok) r = finish_request(&m, q, &e);
+    if (ok) r = finish_request(&m, c->model, q, &e);
     if (r && t->stream && !c->streams) {
         api_error_set(&e, 400, "invalid_request_error", "unsupported_parameter", "stream",
                       "an answer in pieces has no place in infer: use generate_stream, or ModelStreamInfer over gRPC, or leave stream out");
@@ -288,19 +288,27 @@ static void add_head(const struct generation *g, struct strbuf *b)
     strbuf_printf(b, ",\"model_version\":\"%d\"", g->model->version);
 }
 
+/* An output's name and a colon. */
+static void add_key(const struct generation *g, const char *output, struct strbuf *b)
+{
+    strbuf_addc(b, ',');
+    json_add_str(b, str_of(kserve_map_name(g->model, output)));
+    strbuf_addc(b, ':');
+}
+
 static void add_facts(const struct generation *g, struct strbuf *b)
 {
     const struct text_call *t = g->user;
     struct usage u = generation_usage(g);
-    if (t->finish_reason) strbuf_printf(b, ",\"finish_reason\":\"%s\"", reason_name(g->choices[0].finish));
-    if (t->input_tokens) strbuf_printf(b, ",\"num_input_tokens\":%d", u.prompt);
-    if (t->output_tokens) strbuf_printf(b, ",\"num_output_tokens\":%d", u.completion);
+    if (t->finish_reason) add_key(g, "finish_reason", b), json_add_str(b, str_of(reason_name(g->choices[0].finish)));
+    if (t->input_tokens) add_key(g, "num_input_tokens", b), strbuf_printf(b, "%d", u.prompt);
+    if (t->output_tokens) add_key(g, "num_output_tokens", b), strbuf_printf(b, "%d", u.completion);
 }
 
 static void generate_whole(struct generation *g, struct strbuf *b)
 {
     add_head(g, b);
-    strbuf_adds(b, ",\"text_output\":");
+    add_key(g, "text_output", b);
     if (g->choices_count > 1) strbuf_addc(b, '[');
     for (int i = 0; i < g->choices_count; i++) {
         if (i) strbuf_addc(b, ',');
@@ -316,7 +324,7 @@ static void event_piece(struct generation *g, int choice)
     struct strbuf *b = httpd_stream(g->http);
     strbuf_adds(b, "data: ");
     add_head(g, b);
-    strbuf_adds(b, ",\"text_output\":");
+    add_key(g, "text_output", b);
     json_add_str(b, strbuf_str(&g->choices[choice].text));
     strbuf_adds(b, "}\n\n");
 }
@@ -328,7 +336,8 @@ static void event_finish(struct generation *g)
     if (!t->finish_reason && !t->input_tokens && !t->output_tokens) return;
     strbuf_adds(b, "data: ");
     add_head(g, b);
-    strbuf_adds(b, ",\"text_output\":\"\"");
+    add_key(g, "text_output", b);
+    strbuf_adds(b, "\"\"");
     add_facts(g, b);
     strbuf_adds(b, "}\n\n");
 }
@@ -358,7 +367,7 @@ static const struct writer generate_writer = {.whole = generate_whole, .refusal 
 static const struct writer event_writer = {.piece = event_piece, .finish_choice = nothing, .finish = event_finish, .error = event_error, .ping = event_ping, .reply = event_reply,
                                            .refusal = refusal};
 
-static struct api_request *read_generate(struct text_call *t, struct httpd_request *http, bool stream, struct api_error *e)
+static struct api_request *read_generate(struct text_call *t, const struct model *model, struct httpd_request *http, bool stream, struct api_error *e)
 {
     const struct json *body;
     struct rose_error err = {0};
@@ -373,9 +382,10 @@ static struct api_request *read_generate(struct text_call *t, struct httpd_reque
     t->stream = stream;
     if (!kserve_read_parameters(json_is(parameters, JSON_OBJECT) ? parameters : NULL, &t->call.request, e)) return NULL;
     t->call.request.id = json_str(id, "");
-    if (!put_object(&m, body, 0, e)) return NULL;
+    for (uint32_t i = 0; i < body->count; i++) /* keys are names of tensors */
+        if (!put_one(&m, kserve_map_input(model, json_member(body, i)->key), &json_member(body, i)->value, 0, e)) return NULL;
     if (t->stream && !stream) return api_error_field(e, "stream", "generate gives one answer: use generate_stream for one in pieces"), NULL;
-    return finish_request(&m, &t->call.request, e);
+    return finish_request(&m, model, &t->call.request, e);
 }
 
 void kserve_generate(struct server *s, struct httpd_request *http, struct str name, struct str version, bool stream)
@@ -387,7 +397,7 @@ void kserve_generate(struct server *s, struct httpd_request *http, struct str na
     if (model && !t) api_error_set(&e, 503, "server_error", "no_memory", NULL, "out of memory");
     else if (model && kserve_kind(model) != KSERVE_TEXT)
         api_error_set(&e, 400, "invalid_request_error", NULL, NULL, "model '%s' generates no text: use infer", model->name);
-    else if (model) r = read_generate(t, http, stream, &e);
+    else if (model) r = read_generate(t, model, http, stream, &e);
     if (r) generation_submit(&s->models, http, model, r, stream ? &event_writer : &generate_writer, t);
     else kserve_refuse(http, &e);
 }

@@ -11,6 +11,8 @@
 
 #include "base/status.h"
 #include "server/beside.h"
+#include "server/internal.h"
+#include "server/model_config.h"
 
 struct job {
     struct loader *loader;
@@ -137,12 +139,31 @@ void loader_retire(struct models *m, const struct model *model)
     }
 }
 
-static enum rose_status may_load(const struct models *m, const struct model *model, struct rose_error *err)
+/* Its config.pbtxt as it is now; one that is up keeps that of its loading. */
+static enum rose_status read_config(struct model *model, struct rose_error *err)
+{
+    struct model_config *config = NULL;
+    if (!model->repository) return ROSE_OK;
+    ROSE_TRY(model_config_open(model->repository, model->name, &config, err));
+    bool idle = model->state == MODEL_UNAVAILABLE;
+    model_config_free(idle ? model->config : config);
+    if (idle) model->config = config;
+    return ROSE_OK;
+}
+
+static void say_config(const struct models *m, const struct model *model)
+{
+    struct strbuf b = {0};
+    model_config_describe(model->config, model->map, &b);
+    if (b.n) log_line(m->options, "info", "%s: %s", model->config->file, b.p);
+    strbuf_free(&b);
+}
+
+static enum rose_status may_load(const struct models *m, struct model *model, struct rose_error *err)
 {
     if (m->draining) return status_set(err, ROSE_CANCELLED, "the server is shutting down and loads no models");
     if (!m->options->engine || !model->path) return status_set(err, ROSE_UNSUPPORTED, "model \"%s\" cannot be loaded again: nothing says where it lies", model->name);
-    if (model->policy.wrong[0]) return status_set(err, ROSE_FORMAT, "%s", model->policy.wrong);
-    return ROSE_OK;
+    return read_config(model, err);
 }
 
 /* Its engine is closed. */
@@ -172,8 +193,12 @@ static void take(struct models *m, struct job *j)
         model->owned = j->status == ROSE_OK;
         if (j->status != ROSE_OK) rose_engine_close(j->engine);
     }
-    if (j->status == ROSE_OK) loader_retire(m, model);
-    else say_failed(model, &j->err);
+    if (j->status == ROSE_OK) {
+        say_config(m, model);
+        loader_retire(m, model);
+    } else {
+        say_failed(model, &j->err);
+    }
     tell(model, j->status, &j->err);
 }
 
@@ -254,8 +279,12 @@ enum rose_status loader_load_now(struct models *m, struct model *model, double s
     enum rose_status s = may_load(m, model, err);
     if (s == ROSE_OK) s = rose_engine_open(m->options->rose_device, &o, &engine, err);
     if (s == ROSE_OK && (s = model_attach(m, model, engine, err)) != ROSE_OK) rose_engine_close(engine);
-    if (s != ROSE_OK) say_failed(model, err);
-    else model->owned = true;
+    if (s != ROSE_OK) {
+        say_failed(model, err);
+        return s;
+    }
+    model->owned = true;
+    say_config(m, model);
     return s;
 }
 

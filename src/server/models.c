@@ -8,7 +8,9 @@
 #include <time.h>
 
 #include "base/status.h"
+#include "server/kserve.h"
 #include "server/loader.h"
+#include "server/model_config.h"
 
 struct slot {
     struct event_sink *sink; /* NULL: free */
@@ -36,18 +38,32 @@ struct model *models_add(struct models *m, const char *name, int version, const 
     return model;
 }
 
+/* What the engine's facts made. */
+static void forget_engine(struct model *model)
+{
+    null_model_close(model->null);
+    kserve_map_free(model->map);
+    model->null = NULL;
+    model->map = NULL;
+    model->engine = NULL;
+    model->info = (struct rose_model_info){0};
+}
+
 enum rose_status model_attach(struct models *m, struct model *model, struct rose_engine *engine, struct rose_error *err)
 {
-    if (m->options->null_model && !(model->null = null_model_open(engine))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     rose_engine_info(engine, &model->info);
     model->engine = engine;
+    enum rose_status s = kserve_map_build(model, model->config, &model->map, err);
+    if (s == ROSE_OK && m->options->null_model && !(model->null = null_model_open(engine))) s = status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (s != ROSE_OK) {
+        forget_engine(model);
+        return s;
+    }
     model->reasoning = model->info.chat_template && strstr(model->info.chat_template, "<think>");
     model->created = (int64_t)time(NULL);
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = model};
     if (m->epoll_fd >= 0 && epoll_ctl(m->epoll_fd, EPOLL_CTL_ADD, model_event_fd(model), &e)) {
-        null_model_close(model->null);
-        model->null = NULL;
-        model->engine = NULL;
+        forget_engine(model);
         return status_set(err, ROSE_IO, "cannot watch the model's events");
     }
     model->reason[0] = '\0';
@@ -60,10 +76,7 @@ struct rose_engine *model_detach(struct models *m, struct model *model)
 {
     struct rose_engine *engine = model->engine;
     if (engine && m->epoll_fd >= 0) epoll_ctl(m->epoll_fd, EPOLL_CTL_DEL, model_event_fd(model), NULL);
-    null_model_close(model->null);
-    model->null = NULL;
-    model->engine = NULL;
-    model->info = (struct rose_model_info){0};
+    forget_engine(model);
     return engine;
 }
 
@@ -98,6 +111,7 @@ void models_close(struct models *m)
         bool owned = model->owned;
         struct rose_engine *engine = model_detach(m, model);
         if (owned) rose_engine_close(engine);
+        model_config_free(model->config);
         free(model->path);
     }
     free(m->models);

@@ -29,6 +29,8 @@ struct model_counts {
     int64_t last_ms; /* of the latest end, since 1970 */
 };
 
+struct model_config;
+struct kserve_map;
 struct model {
     char name[MODEL_NAME_MAX + 1];
     int version;             /* 1 where nothing says otherwise */
@@ -37,8 +39,10 @@ struct model {
     const char *repository;  /* the directory it was found in; NULL: named on the command line */
     struct version_policy policy; /* of its name */
     bool policy_brought;     /* by a load: the directory's file does not count */
+    struct model_config *config; /* of its directory's config.pbtxt, as of its loading; NULL: none */
+    struct kserve_map *map;  /* what that calls its tensors; NULL: as the engine does */
     enum model_state state;
-    char reason[256];        /* why it is unavailable */
+    char reason[600];        /* why it is unavailable */
     bool owned;              /* the engine is closed with it */
     int open;                /* handles of its requests */
     struct rose_engine *engine; /* NULL: not loaded */

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "server/internal.h"
 #include "server/loader.h"
+#include "server/model_config.h"
 
 enum { MAX_ENTRIES = 4096 };
 
@@ -45,27 +46,23 @@ static enum rose_status add(struct models *m, const char *dir, const char *name,
     return known || models_add(m, name, version, path, dir, err) ? ROSE_OK : ROSE_LIMIT;
 }
 
-/* What DIR/NAME/config.pbtxt says of versions, where there is one. */
-static struct version_policy read_policy(struct arena *a, const char *path)
+/* What DIR/NAME/config.pbtxt says of versions; one that cannot be read refuses the model when it is loaded. */
+static struct version_policy read_policy(const char *dir, const char *name)
 {
     struct version_policy p = {0};
-    struct rose_error err = {0};
-    struct str text;
-    const char *file = path ? file_join(a, path, "config.pbtxt") : NULL;
-    if (!file || !file_exists(file)) return p;
-    enum rose_status s = file_read(a, file, 1 << 20, &text, &err);
-    if (s == ROSE_OK) s = versions_read_text(text, &p, &err);
-    if (s != ROSE_OK) snprintf(p.wrong, sizeof p.wrong, "%.*s", (int)sizeof p.wrong - 1, err.message);
+    struct rose_error err;
+    struct model_config *config;
+    if (model_config_open(dir, name, &config, &err) == ROSE_OK && config) p = config->policy;
+    model_config_free(config);
     return p;
 }
 
 static enum rose_status add_directory(struct models *m, struct arena *a, const char *dir, const char *name, int *found, struct rose_error *err)
 {
     const char *path = file_join(a, dir, name), *own = path ? model_in(a, path) : NULL;
-    if (own) return add(m, dir, name, 1, own, found, err);
-    struct version_policy policy = read_policy(a, path);
-    DIR *d = path ? opendir(path) : NULL;
-    enum rose_status s = ROSE_OK;
+    struct version_policy policy = read_policy(dir, name);
+    enum rose_status s = own ? add(m, dir, name, 1, own, found, err) : ROSE_OK;
+    DIR *d = path && !own ? opendir(path) : NULL;
     for (struct dirent *e; s == ROSE_OK && d && (e = readdir(d));) {
         int64_t version;
         if (!str_to_i64(str_of(e->d_name), &version) || version < 1 || version > INT32_MAX) continue;

@@ -82,7 +82,7 @@ typedef Inference__ModelMetadataResponse__TensorMetadata tensor_metadata;
 struct tensors {
     struct kserve_io io[KSERVE_TENSORS];
     tensor_metadata m[KSERVE_TENSORS], *list[KSERVE_TENSORS];
-    int64_t dims[KSERVE_TENSORS][3];
+    int64_t dims[KSERVE_TENSORS][4];
     int count;
 };
 

@@ -120,6 +120,7 @@ static void submit(struct texts *t)
         r.prompt_bytes = in->text.n;
         r.tokens = in->tokens;
         r.tokens_count = in->tokens_count;
+        r.token_types = in->types;
         r.pair = in->pair.p;
         r.pair_bytes = in->pair.n;
         r.user = to->handle = models_handle(t->models, t->model, &t->sink, t->next);

@@ -14,6 +14,7 @@ struct text_input {
     struct str text, pair; /* pair.p NULL: none */
     const int32_t *tokens; /* instead of text; NULL */
     size_t tokens_count;
+    const int32_t *types;  /* of tokens, their segments; NULL: all 0 */
 };
 
 struct text_result {

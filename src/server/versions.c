@@ -4,36 +4,6 @@
 
 #include "server/models.h"
 
-/* --- protobuf's text format --------------------------------------------------------------------------------------------------------------- */
-
-struct scan {
-    const char *p, *end;
-};
-
-static bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-' || c == '+' || c == '/'; }
-
-/* The next name, number, text (its quotes included) or sign; empty at the end. False: a text without an end. */
-static bool next(struct scan *s, struct str *token)
-{
-    for (;;) {
-        while (s->p < s->end && (*s->p == ' ' || *s->p == '\t' || *s->p == '\n' || *s->p == '\r' || *s->p == ',' || *s->p == ';' || *s->p == ':')) s->p++;
-        if (s->p == s->end || *s->p != '#') break;
-        while (s->p < s->end && *s->p != '\n') s->p++;
-    }
-    const char *from = s->p;
-    if (s->p < s->end && (*s->p == '"' || *s->p == '\'')) {
-        for (s->p++; s->p < s->end && *s->p != *from; s->p++)
-            if (*s->p == '\\' && s->p + 1 < s->end) s->p++;
-        if (s->p == s->end) return false;
-        s->p++;
-    } else {
-        while (s->p < s->end && is_name(*s->p)) s->p++;
-        if (s->p == from && s->p < s->end) s->p++;
-    }
-    *token = (struct str){from, (size_t)(s->p - from)};
-    return true;
-}
-
 static enum rose_status add_version(struct version_policy *p, int64_t v, struct rose_error *err)
 {
     if (v < 1 || v > INT32_MAX) return status_set(err, ROSE_INVALID, "version_policy: a version must be a number from 1 on");
@@ -55,53 +25,6 @@ static bool kind_of(struct str name, enum versions_kind *kind)
     for (int i = 0; i < 3; i++)
         if (str_is(name, names[i])) return *kind = (enum versions_kind)i, true;
     return false;
-}
-
-/* A name or number inside of version_policy { kind { field value } }. */
-static enum rose_status take(struct version_policy *p, int depth, struct str token, struct str *field, struct rose_error *err)
-{
-    int64_t n;
-    if (depth == 1) {
-        *field = (struct str){"", 0};
-        p->count = 0;
-        if (kind_of(token, &p->kind)) return ROSE_OK;
-        return status_set(err, ROSE_INVALID, "version_policy: %.*s is none of latest, all, specific", (int)ROSE_MIN(token.n, 40), token.p);
-    }
-    if (str_to_i64(token, &n)) {
-        if (p->kind == VERSIONS_LATEST && str_is(*field, "num_versions")) return set_count(p, n, err);
-        if (p->kind == VERSIONS_SPECIFIC && str_is(*field, "versions")) return add_version(p, n, err);
-    } else if ((p->kind == VERSIONS_LATEST && str_is(token, "num_versions")) || (p->kind == VERSIONS_SPECIFIC && str_is(token, "versions"))) {
-        *field = token;
-        return ROSE_OK;
-    }
-    return status_set(err, ROSE_INVALID, "version_policy: %.*s is not expected there", (int)ROSE_MIN(token.n, 40), token.p);
-}
-
-enum rose_status versions_read_text(struct str text, struct version_policy *out, struct rose_error *err)
-{
-    struct scan s = {text.p, text.p + text.n};
-    struct version_policy p = {0};
-    struct str token, field = {"", 0};
-    int depth = 0, policy = -1; /* policy: the depth it stands at; -1: not in it */
-    bool named = false, found = false;
-    for (;;) {
-        if (!next(&s, &token)) return status_set(err, ROSE_FORMAT, "config.pbtxt: a text does not end");
-        if (!token.n) break;
-        char c = token.p[0];
-        if (c == '{' || c == '<' || c == '[') {
-            if (c != '[' && named && !depth) policy = 0, found = true;
-            depth++;
-        } else if (c == '}' || c == '>' || c == ']') {
-            if (!depth) return status_set(err, ROSE_FORMAT, "config.pbtxt: '%c' closes nothing", c);
-            if (--depth == 0) policy = -1;
-        } else if (policy == 0) {
-            ROSE_TRY(take(&p, ROSE_MIN(depth, 2), token, &field, err));
-        }
-        named = !depth && str_is(token, "version_policy");
-    }
-    if (depth) return status_set(err, ROSE_FORMAT, "config.pbtxt: %d brackets are not closed", depth);
-    if (found) *out = p;
-    return ROSE_OK;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------------------------------------------------------ */

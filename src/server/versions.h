@@ -1,5 +1,5 @@
-/* Which versions of a repository's model are served at once: Triton's version_policy, from DIR/NAME/config.pbtxt (protobuf's text format, of which
- * nothing else is read) or from the configuration that a load brings as JSON. Without either the highest version alone. */
+/* Which versions of a repository's model are served at once: Triton's version_policy, from DIR/NAME/config.pbtxt (model_config.h) or from the
+ * configuration that a load brings as JSON. Without either the highest version alone. */
 #ifndef ROSE_SERVER_VERSIONS_H
 #define ROSE_SERVER_VERSIONS_H
 
@@ -12,11 +12,8 @@ struct version_policy {
     enum versions_kind kind;
     int count;                  /* LATEST: so many, at least 1 (0 counts as 1); SPECIFIC: of `list` */
     int32_t list[VERSIONS_MOST];
-    char wrong[160];            /* what is wrong with the file; empty: nothing */
 };
 
-/* The text of a config.pbtxt. A text without a policy leaves *out as it is. */
-enum rose_status versions_read_text(struct str text, struct version_policy *out, struct rose_error *err);
 /* A configuration as JSON: {"version_policy": {"latest": {"num_versions": 2}}}, or all, or specific. Any other field is refused by name, since it would
  * have no effect; "name" must be the model's. */
 enum rose_status versions_read_json(const struct json *config, const char *name, struct version_policy *out, struct rose_error *err);

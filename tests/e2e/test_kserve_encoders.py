@@ -175,7 +175,7 @@ def several_versions_at_once():
     for version in (1, 2, 3, 10):
         encoders.embedder(f"{d}/m/{version}", seed=version)
     with open(f"{d}/m/config.pbtxt", "w") as f:
-        f.write('name: "m" # as Triton has it\nversion_policy: { latest { num_versions: 2 } }\nmax_batch_size: 8\ninput [ { name: "text" dims: [ 1 ] } ]\n')
+        f.write('name: "m" # as Triton has it\nversion_policy: { latest { num_versions: 2 } }\nmax_batch_size: 8\ninput [ { name: "text" data_type: TYPE_STRING dims: [ 1 ] } ]\n')
     encoders.embedder(f"{d}/wrong/1")
     with open(f"{d}/wrong/config.pbtxt", "w") as f:
         f.write("version_policy: { newest { } }\n")

@@ -2,31 +2,35 @@
 #include "server/kserve.h"
 #include "server/internal.h"
 #include "server/loader.h"
+#include "server/model_config.h"
 #include "server/models.h"
 #include "server/versions.h"
 #include "test.h"
 
+/* Of a config.pbtxt, whose other fields test_pbtxt.c has. */
 static struct version_policy text(const char *s)
 {
     struct version_policy p = {0};
     struct rose_error err = {0};
-    CHECK_OK(versions_read_text(str_of(s), &p, &err), err);
+    struct model_config *c;
+    CHECK_OK(model_config_read(str_of(s), "config.pbtxt", "m", &c, &err), err);
+    if (c) p = c->policy;
+    model_config_free(c);
     return p;
 }
 
 static void wrong(const char *s, const char *word)
 {
-    struct version_policy p = {.count = 7};
     struct rose_error err = {0};
-    CHECK(versions_read_text(str_of(s), &p, &err) != ROSE_OK);
+    struct model_config *c;
+    CHECK(model_config_read(str_of(s), "config.pbtxt", "m", &c, &err) != ROSE_OK && !c);
     if (!strstr(err.message, word)) CHECK_STR(err.message, word);
-    CHECK_INT(p.count, 7);
 }
 
 TEST(text_format)
 {
     CHECK_INT(text("").kind, VERSIONS_LATEST);
-    struct version_policy p = text("name: \"m\" # a comment { [\nplatform: 'x\\'}'\nversion_policy: { latest { num_versions: 3 } }\nmax_batch_size: 8 input [ { name: \"a\" dims: [ -1, 2 ] } ]");
+    struct version_policy p = text("name: \"m\" # a comment { [\nplatform: 'x\\'}'\nversion_policy: { latest { num_versions: 3 } }\nmax_batch_size: 8");
     CHECK_INT(p.kind, VERSIONS_LATEST);
     CHECK_INT(p.count, 3);
     CHECK_INT(text("version_policy < all < > >").kind, VERSIONS_ALL);
@@ -35,14 +39,17 @@ TEST(text_format)
     CHECK(p.count == 2 && p.list[0] == 1 && p.list[1] == 10);
     p = text("version_policy { specific { versions: 2 versions: 5 } }");
     CHECK(p.count == 2 && p.list[1] == 5);
-    CHECK_INT(text("input { version_policy { all {} } }").kind, VERSIONS_LATEST); /* another message's field */
+    CHECK_INT(text("optimization { version_policy { all {} } }").kind, VERSIONS_LATEST); /* another message's field */
     wrong("version_policy { newest {} }", "newest");
     wrong("version_policy { latest { num_versions: 0 } }", "num_versions");
     wrong("version_policy { latest { versions: 1 } }", "versions");
     wrong("version_policy { specific { versions: -1 } }", "from 1");
-    wrong("version_policy { latest {", "closed");
-    wrong("} ", "closes nothing");
-    wrong("name: \"open", "end");
+    wrong("version_policy { all {} latest {} }", "one of latest");
+    wrong("version_policy { }", "one of latest");
+    wrong("version_policy { all {} } version_policy { all {} }", "only one");
+    wrong("version_policy { latest {", "'}'");
+    wrong("} ", "a field's name");
+    wrong("name: \"open", "quotes");
 }
 
 static enum rose_status json(const char *s, struct version_policy *p, struct rose_error *err)
