@@ -85,6 +85,7 @@ endif
 endef
 $(eval $(call simt_driver_test,ops,test_simt_driver,$(SIMT_CASES)))
 $(eval $(call simt_driver_test,ops,test_moe_cuda,))
+$(eval $(call simt_driver_test,ops,test_library_cuda,))
 $(eval $(call simt_driver_test,ops,test_matmul_cuda,))
 $(eval $(call simt_driver_test,model,test_golden_cuda,))
 $(eval $(call simt_driver_test,model,test_golden_f16,))
