@@ -205,6 +205,14 @@ static enum rose_status read_prompts(struct reader *r)
 
 /* --- classifiers ----------------------------------------------------------------------------------------------------------------- */
 
+/* Of a config alone, which has no output layer to count: as transformers counts, two where neither is written. */
+static int32_t labels_of_config(const struct reader *r)
+{
+    const struct json *names = json_get(r->transformers, "id2label");
+    int64_t n = json_is(names, JSON_OBJECT) && names->count ? names->count : json_int(json_get(r->transformers, "num_labels"), 2);
+    return n > 0 && n <= HEAD_MAX_LABELS ? (int32_t)n : 0;
+}
+
 static enum rose_status read_labels(struct reader *r)
 {
     static const char *const outputs[] = {"classifier.out_proj.weight", "classifier.weight", "score.weight", "cls.output.weight"};
@@ -215,6 +223,7 @@ static enum rose_status read_labels(struct reader *r)
         const struct weights_tensor *t = weights_find(r->weights, outputs[i]);
         if (t && t->ndim >= 1 && t->shape[0] > 0 && t->shape[0] <= HEAD_MAX_LABELS) h->labels = (int32_t)t->shape[0];
     }
+    if (!h->labels && !gguf && !weights_count(r->weights)) h->labels = labels_of_config(r);
     if (!h->labels) return status_set(r->err, ROSE_FORMAT, "%s: a classifier without an output layer (classifier.weight, score.weight)", weights_path(r->weights));
     const char **label = ARENA_ARRAY(r->arena, const char *, (size_t)h->labels);
     if (!label) return no_memory(r);
