@@ -108,6 +108,10 @@ static const struct attention_case cases[] = {
      AT(SPLIT, HEADS(4, 2, 192), .blocks = 4, .page_tokens = 128),
      {{1, 120}, {2, 230}}},
     {"attention decode 3/1 of 16", AT(SPLIT, HEADS(3, 1, 16), .blocks = 2), {{1, 70}, {1, 0}}},
+#define EIGHT(n) {1, n}, {1, n + 31}, {1, 0}, {1, 3 * n}, {-1, 0}, {1, n / 2}, {2, n}, {1, 64}
+    /* More sequences than a warp has lanes: equal shares, and units that fit the grid. */
+    {"attention decode 2/1 of 16, 40 sequences", AT(SPLIT, HEADS(2, 1, 16), .blocks = 7), {EIGHT(40), EIGHT(90), EIGHT(10), EIGHT(130), EIGHT(65)}},
+    {"attention decode 2/1 of 16, 40 sequences, many blocks", AT(SPLIT, HEADS(2, 1, 16), .blocks = 60), {EIGHT(40), EIGHT(90), EIGHT(10), EIGHT(130), EIGHT(65)}},
     {"attention decode 8/2 of 128, e4m3 pages",
      AT(SPLIT, E4M3, HEADS(8, 2, 128), .blocks = 3),
      {{1, 260}, {1, 70}, {2, 129}}},

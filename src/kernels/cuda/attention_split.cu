@@ -108,13 +108,35 @@ DEVICE uint32_t split_scan(const struct step *t, uint32_t cut, uint32_t *warp_su
 }
 
 /* How many units there are when cut: a block a unit while they fit the grid and are no longer than half as long again as equal
- * shares; else equal shares. `all` counts what a cut makes. */
-#define SPLIT_CUT(t, tiles, all_of)                                                                               do {                                                                                                             uint32_t each_ = ceil_div_u32(tiles, grid_dim_x()), most_ = max_u32(each_ + each_ / 2, LEAST);               (t)->cut = 1, (t)->per = each_, (t)->all = (tiles);                                                          if (WHOLE) break;                                                                                            UNROLL_N(1) for (uint32_t cut_ = max_u32(each_, LEAST); cut_ <= most_; cut_ += (cut_ + 7) / 8)               {                                                                                                                uint32_t all_ = all_of(cut_);                                                                                if (all_ > grid_dim_x()) continue;                                                                           (t)->cut = cut_, (t)->per = 1, (t)->all = all_;                                                              break;                                                                                                   }                                                                                                        } while (0)
+ * shares; else equal shares. The cuts in turn: 1, which tells the shares, then longer ones. What is cut has `all` units; true: another cut
+ * is to be counted next. */
+struct cut {
+    uint32_t now, most; /* most: the longest, 0 before it is known */
+    bool last;          /* it is only counted again */
+};
+DEVICE bool split_cut(struct step *t, struct cut *c, uint32_t all)
+{
+    if (c->last) return false;
+    if (c->most == 0) {
+        const uint32_t each = ceil_div_u32(all, grid_dim_x());
+        t->cut = 1, t->per = each, t->all = all;
+        c->most = max_u32(each + each / 2, LEAST), c->now = max_u32(each, LEAST);
+        return !WHOLE;
+    }
+    if (all <= grid_dim_x()) {
+        t->cut = c->now, t->per = 1, t->all = all;
+        return false;
+    }
+    c->now += (c->now + 7) / 8;
+    if (c->now > c->most) c->now = 1, c->last = true;
+    return true;
+}
 
 DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t, uint32_t *warp_sums)
 {
     const int32_t *rows = (const int32_t *)p->seq_rows, *length = (const int32_t *)p->seq_length;
     const struct cascade_seq *cascade = (const struct cascade_seq *)p->cascade_seqs;
+    struct cut c = {1, 0, false};
     if (t->seqs <= WARP) { /* every warp for itself, the first for all to come */
         uint32_t s = lane_id(), items = 0, tiles = 1;
         int32_t row = 0, n = 0, shared = 0, from;
@@ -124,9 +146,8 @@ DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t,
             if (CASCADE) shared = cascade[s].tokens;
             items = split_items(next - row), tiles = split_tiles(next - row, n, shared, &from);
         }
-#define SPLIT_WARP_UNITS(cut) warp_sum_u32(items * ceil_div_u32(tiles, cut), WARP)
-        uint32_t all = SPLIT_WARP_UNITS(1);
-        SPLIT_CUT(t, all, SPLIT_WARP_UNITS);
+        uint32_t all = warp_sum_u32(items * tiles, WARP);
+        while (split_cut(t, &c, all) && !c.last) all = warp_sum_u32(items * ceil_div_u32(tiles, c.now), WARP);
         uint32_t mine = items * ceil_div_u32(tiles, t->cut), before = warp_scan_u32(mine) - mine;
         if (warp_id() == 0 && s < t->seqs) {
             t->units[s] = before, t->row0[s] = row, t->length[s] = n;
@@ -142,10 +163,9 @@ DEVICE void split_step_of(const struct attention_tile_params *p, struct step *t,
         if (CASCADE && s < t->seqs) t->shared[s] = cascade[s].tokens;
     }
     block_sync();
-    uint32_t tiles = split_scan(t, 1, warp_sums);
-#define SPLIT_SCAN_UNITS(cut) split_scan(t, cut, warp_sums)
-    SPLIT_CUT(t, tiles, SPLIT_SCAN_UNITS);
-    split_scan(t, t->cut, warp_sums);
+    uint32_t all;
+    do all = split_scan(t, c.now, warp_sums); /* the last one leaves the units of the cut that is taken */
+    while (split_cut(t, &c, all));
 }
 
 /* The piece that begins at unit u of a block's that end at `end`. */
@@ -671,7 +691,7 @@ KERNEL(attention_split, struct attention_tile_params, p, THREADS, 1)
     SHARED(uint32_t, flag, 1);
     unsigned char *stages = dynamic_shared();
     struct step t;
-    t.seqs = p.seqs;
+    t.seqs = p.seqs, t.cut = 1, t.per = t.all = 0;
     t.units = (uint32_t *)(stages + STAGES * STAGE_BYTES + (Q_SHARED ? WARPS * HD * 32 : 0));
     t.row0 = (int32_t *)(t.units + p.seqs + 1);
     t.length = t.row0 + p.seqs + 1;
