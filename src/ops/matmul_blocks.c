@@ -103,11 +103,12 @@ static bool choose(const struct matmul_shape *s, const struct device_info *d, st
 
 /* ---- few rows through a ring ---- */
 
-enum { RING_ROWS = 64, TILE_RING = 41, RING_BARRIERS = 24 };
+enum { RING_ROWS = 64, TILE_RING = 41, RING_BARRIERS = 24, FEW_ROWS = 16 };
 
 /* Codes and x are read once; from there kernels differ. */
-static void finish(const struct matmul_shape *s, const struct device_info *d, int format, struct plan *out)
+void matmul_blocks_cost(const struct matmul_shape *s, const struct device_info *d, struct plan *out)
 {
+    int format = s->blocks_format - 1;
     double weights = 0, results = 0;
     for (int i = 0; i < s->parts; i++) weights += (double)s->n[i] * s->k, results += s->gated && i ? 0 : s->n[i];
     out->ops = 2 * weights * (double)s->rows;
@@ -162,7 +163,7 @@ static bool by_ring(const struct matmul_shape *s, const struct device_info *d, s
     out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (stage + RING_BARRIERS) + warps * 1024 + 16));
     m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (size_t)(32 * warps) * 4;
     m->counter_bytes = (size_t)m->tiles * 4;
-    finish(s, d, format, out);
+    matmul_blocks_cost(s, d, out);
     out->predicted_us = ring_us(s, d, n);
     return true;
 }
@@ -175,9 +176,15 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
     if (s->k % (BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT))
         return status_set(err, ROSE_INVALID, "a product over %d elements of %s; its blocks have %d", s->k, names[format], BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT);
     bool free = !s->warps && !s->depth && !s->splits && s->tile != TILE_RING + 2;
+    if (s->tile >= MATMUL_TILE_BLOCKS_WGMMA && matmul_blocks_wgmma_plan(s, d, m)) return ROSE_OK;
+    if (s->tile && s->tile < TILE_RING) return matmul_blocks_gemm_plan(s, d, m), ROSE_OK;
     /* One row of a long k of the smallest blocks is faster without (4096x14336, Q4_0: 16.8 and 18.4 us; MXFP4: 15.6). */
     bool other = !s->tile && s->rows <= 4 && s->k >= 8192 && (format == BLOCKS_Q4_0 || format == BLOCKS_MXFP4);
-    if (plan_arch(d) == 900 && s->tma && !s->deterministic && free && !other && by_ring(s, d, m)) return ROSE_OK;
+    if (plan_arch(d) == 900 && s->tma && !s->deterministic && free && !other && by_ring(s, d, m)) {
+        struct matmul_plan many = {0};
+        if (!s->tile && s->rows > FEW_ROWS && matmul_blocks_wgmma_plan(s, d, &many) && many.plan.predicted_us * MATMUL_BLOCKS_UNMEASURED <= m->plan.predicted_us) *m = many;
+        return ROSE_OK;
+    }
     if (s->deterministic) { /* sums in the order that one row has */
         struct matmul_shape one = *s;
         struct choice first = c;
@@ -211,8 +218,12 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
         m->work_bytes = (size_t)m->tiles * (size_t)m->splits * (size_t)nt * 512 * (size_t)(1 + s->gated);
         m->counter_bytes = (size_t)m->tiles * 4;
     }
-    finish(s, d, format, out);
+    matmul_blocks_cost(s, d, out);
     out->predicted_us = 2 * c.us; /* an H200 takes twice what the slowest resource alone would */
+    struct matmul_plan many = {0};
+    if (!free || s->tile || s->deterministic || s->rows <= FEW_ROWS || plan_arch(d) == 900) return ROSE_OK;
+    matmul_blocks_gemm_plan(s, d, &many);
+    if (many.plan.predicted_us < out->predicted_us) *m = many;
     return ROSE_OK;
 }
 

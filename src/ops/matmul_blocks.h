@@ -17,6 +17,15 @@ void matmul_blocks_rows(const struct tensor *source, int64_t row, int64_t rows, 
 /* Products of few rows: matmul_plan_make's branch for shapes with `blocks`. */
 enum rose_status matmul_blocks_plan(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out, struct rose_error *err);
 
+/* Of many rows, by wgmma (kernels/cuda/matmul_blocks_wgmma.cu); false where it does not run: no Hopper, x not for TMA, deterministic. */
+bool matmul_blocks_wgmma_plan(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out);
+/* Of many rows, by mma.sync (kernels/cuda/gemm_rows.cu). */
+void matmul_blocks_gemm_plan(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out);
+/* What has not run on a GPU takes the place of what was measured only where it is predicted to be so many times as fast. */
+#define MATMUL_BLOCKS_UNMEASURED 1.3
+/* What reading the codes and x once costs. */
+void matmul_blocks_cost(const struct matmul_shape *shape, const struct device_info *device, struct plan *out);
+
 struct matmul_blocks_rows_shape {
     int64_t rows; /* to plan for */
     int32_t k;

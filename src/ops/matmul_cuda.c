@@ -219,7 +219,7 @@ static enum rose_status record(struct program *program, const struct op_matmul *
     struct program_launch l = {.name = op->name, .layer = op->layer};
     s.rows16 = true, s.tma = true;
     if (parts[0].weight->layout == WEIGHT_LAYOUT_CUDA_BLOCKS) s.blocks_format = 1 + matmul_blocks_format(parts[0].weight->dtype), s.tile = op->tile;
-    if (op->gated) s.tma = in_panel(parts[0].weight) == in_panel(parts[1].weight) && (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
+    if (op->gated && !s.blocks_format) s.tma = in_panel(parts[0].weight) == in_panel(parts[1].weight) && (const char *)parts[1].weight->data > (const char *)parts[0].weight->data;
     for (int i = 0; i < count; i++) {
         const struct op_value *y = &parts[i].y;
         s.n[i] = parts[i].weight->n;
@@ -448,14 +448,16 @@ static bool few_rows(const struct program *program, const struct op_matmul *op, 
     struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = count, .gated = op->gated, .act = op->activation, .tma = true};
     struct matmul_plan m;
     enum { FEW = 16 };
+    if (op->tile == MATMUL_TILE_BLOCKS_PANELS) return false;
     if (op->deterministic || s.rows <= FEW || op->tile) return true;
     double weights = 0, bandwidth = d->bandwidth > 0 ? d->bandwidth : 1e12;
     s.blocks_format = 1 + matmul_blocks_format(op->parts[begin].weight->dtype);
     for (int i = 0; i < count; i++) s.n[i] = op->parts[begin + i].weight->n, weights += (double)s.n[i] * s.k;
     if (matmul_plan_make(&s, d, &m, NULL) != ROSE_OK) return false;
-    /* Decoded: written and read again; products reach 4.7 (wgmma) or 2.5 (mma.sync) TFLOP/s an SM. */
-    double product = weights * (double)s.rows * 2 / (d->units * (plan_arch(d) == 900 ? 4.7e12 : 2.5e12));
+    /* Decoded: written and read again; products reach 5.7 (wgmma, cuBLASLt) or 2.5 (mma.sync) TFLOP/s an SM. */
+    double product = weights * (double)s.rows * 2 / (d->units * (plan_arch(d) == 900 ? 5.7e12 : 2.5e12));
     double decoded = 3e-6 + weights * 2.6 / (0.8 * bandwidth) + ROSE_MAX(product, weights * 2 / bandwidth);
+    if (!strcmp(m.plan.kernel, "matmul_blocks_wgmma")) decoded /= MATMUL_BLOCKS_UNMEASURED;
     return m.plan.predicted_us * 1e-6 <= decoded;
 }
 

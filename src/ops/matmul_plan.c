@@ -92,7 +92,7 @@ int matmul_plan_tile(const struct matmul_shape *s, const struct device_info *d)
     return 1;
 }
 
-static void gemm(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+void matmul_plan_gemm(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
 {
     enum { BK_BYTES = 128, RASTER = 8 };
     struct plan *out = &m->plan;
@@ -107,6 +107,7 @@ static void gemm(const struct matmul_shape *s, const struct device_info *d, stru
     plan_int(out, "WN", t->wn);
     plan_int(out, "STAGES", t->stages);
     plan_int(out, "RASTER", RASTER);
+    if (s->blocks_format) plan_int(out, "FORMAT", s->blocks_format - 1);
     matmul_plan_epilogue(s, out);
     out->block = (uint32_t)(32 * t->wm * t->wn);
     out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
@@ -418,7 +419,7 @@ enum rose_status matmul_plan_make(const struct matmul_shape *s, const struct dev
     if (wgmma_fits(s, d) && (s->tile ? s->tile >= WGMMA_FIRST && s->tile < STREAM_FIRST : s->rows >= WGMMA_ROWS))
         wgmma(s, d, out);
     else
-        gemm(s, d, out);
+        matmul_plan_gemm(s, d, out);
     return ROSE_OK;
 }
 

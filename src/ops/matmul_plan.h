@@ -25,12 +25,15 @@ struct matmul_shape {
     float norm_eps, norm_offset;
     int blocks_format;  /* 1 + BLOCKS_* of kernels/params/matmul_blocks.h: the weights are in that format; 0: as x */
     /* Measured choices; 0: the plan's own. */
-    int tile; /* 1 + index into gemm_rows' tiles, 11 + into gemm_wgmma's, 21 + into gemv_wgmma's; 41, 42: matmul_blocks_ring of 8, 12 warps, 43:
-               * matmul_blocks_few */
+    int tile; /* 1 + index into gemm_rows' tiles (weights in blocks too), 11 + into gemm_wgmma's, 21 + into gemv_wgmma's; 41, 42: matmul_blocks_ring of 8, 12 warps, 43:
+               * matmul_blocks_few; MATMUL_TILE_BLOCKS_* */
     int warps, depth, blocks, splits, teams; /* gemv_rows: warps a tile, steps in flight a warp, blocks an SM, pieces of k, tiles side by side */
 };
 
 enum { MATMUL_PLAN_STREAMS = 10 }; /* in gemv_wgmma's table */
+/* matmul_shape.tile, op_matmul.tile: weights in blocks by matmul_blocks_wgmma with the plan's columns; with 32, 64, 128, 192, 256 in whole tiles (+ 2 i) or equal
+ * runs (+ 2 i + 1); by panels (op_matmul's alone). */
+enum { MATMUL_TILE_BLOCKS_WGMMA = 44, MATMUL_TILE_BLOCKS_PANELS = 47, MATMUL_TILE_BLOCKS_COLUMNS = 50, MATMUL_BLOCKS_COLUMNS = 5 };
 
 struct matmul_plan {
     struct plan plan;
@@ -63,6 +66,8 @@ int32_t matmul_plan_tiles(const struct matmul_shape *shape, int columns);
 int matmul_plan_tile(const struct matmul_shape *shape, const struct device_info *device);
 int64_t matmul_plan_shared(const struct device_info *device);
 uint32_t matmul_plan_alone(const struct device_info *device, uint32_t bytes);
+/* The plan of gemm_rows; its time with weights in blocks is the caller's. */
+void matmul_plan_gemm(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out);
 /* The plan of gemv_rows and of kernels like it, which take 128 bytes of a weight row a step (k counts units of two bytes), and x_bytes of
  * a row of x. False where it does not fit: x is too wide for the shared memory. */
 bool matmul_plan_few(const struct matmul_shape *shape, const struct device_info *device, const char *kernel, int64_t x_bytes, struct matmul_plan *out);

@@ -132,7 +132,7 @@ static double dot(const struct weights *w, const struct buffers *b, const struct
 }
 
 /* Some rows, all columns; the library's gated pair is rounded to bf16 once more. */
-static int check(const struct weights *w, const struct buffers *b, const struct config *c, int rows, int n0, bool twice, bool decoded)
+static int check(const struct weights *w, const struct buffers *b, const struct config *c, int rows, int n0, bool twice, bool rounded)
 {
     static const int n[3] = {N0, N1, N2};
     int wrong = 0, at = 0;
@@ -140,7 +140,7 @@ static int check(const struct weights *w, const struct buffers *b, const struct 
         int columns = c->gated ? n0 : n[p];
         for (int row = 0; row < rows; row += rows > 8 ? 7 : 1)
             for (int col = 0; col < columns; col++) {
-                double size, up_size = 0, v = act(c->act, dot(w, b, c, p, row, col, &size)), one = decoded ? 0x1p-9 + 1e-5 : 1e-5, slack = size * one + 1e-5;
+                double size, up_size = 0, v = act(c->act, dot(w, b, c, p, row, col, &size)), one = rounded ? 0x1p-9 + 1e-5 : 1e-5, slack = size * one + 1e-5;
                 if (c->gated) {
                     double up = dot(w, b, c, 1, row, col, &up_size);
                     slack += one * (size * fabs(up) + up_size * fabs(v)) + (twice ? 0x1.8p-7 * (fabs(v * up) + 1e-3 * fabs(up)) : 0);
@@ -204,11 +204,15 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
         op.parts[0] = (struct op_matmul_part){&gate, op.parts[0].bias, op_slice(y, 0, N1)};
         op.parts[1] = (struct op_matmul_part){c->bias || up.dtype != DTYPE_BF16 ? &w->w[1] : &up, op.parts[1].bias, op_slice(y, 0, N1)};
     }
+    /* Weights in blocks and many rows: every other case by panels, the others decoded inside the product. */
+    const bool blocks = matmul_blocks_format(w->w[0].dtype) >= 0, many = blocks && expect > 64 && !c->deterministic;
+    const bool inside = many && (c - configs) % 2 && !strcmp(device_->info.arch, "sm_90a");
+    if (many) op.tile = inside ? MATMUL_TILE_BLOCKS_WGMMA : MATMUL_TILE_BLOCKS_PANELS;
     if (!ok(op_matmul(p, &op, &err_)) || !ok(program_finish(p, NULL, 0, &err_))) wrong = 1;
     bool decoded = false; /* weights in blocks became bf16 first */
     for (int i = 0; i < p->count; i++) decoded |= !strcmp(p->entries[i].launch.name, "decode");
-    bool wanted = expect > 64 && !c->deterministic, either = expect > 16 && expect <= 64 && !c->deterministic; /* in between as the plan predicts for the device */
-    if (matmul_blocks_format(w->w[0].dtype) >= 0 && !either && decoded != wanted)
+    bool either = expect > 16 && expect <= 64 && !c->deterministic; /* in between as the plan predicts for the device */
+    if (blocks && !either && decoded != (many && !inside))
         printf("%s, %s, planned for %d rows: %s\n", c->name, what, expect, decoded ? "decoded" : "not decoded"), wrong = 1;
     bool twice = device_->blas && expect > 64 && !c->bias && !c->deterministic;
     for (size_t i = 0; i < sizeof runs / sizeof *runs && !wrong; i++) {
@@ -219,7 +223,7 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
                 !ok(device_copy(device_, b.got, b.device_y, y_bytes, &err_)) || !ok(device_wait(device_, NULL, &err_)))
                 wrong++;
             else
-                wrong += check(w, &b, c, runs[i], n0, twice, decoded);
+                wrong += check(w, &b, c, runs[i], n0, twice, decoded || inside || (blocks && either));
             if (!wrong && memcmp(b.got + (size_t)runs[i] * WIDTH * (c->f32 ? 4 : 2), b.old + (size_t)runs[i] * WIDTH * (c->f32 ? 4 : 2),
                                  (size_t)(MOST_ROWS - runs[i]) * WIDTH * (c->f32 ? 4 : 2)))
                 printf("  rows beyond the last were written\n"), wrong++;

@@ -29,10 +29,15 @@ static void check_blocks(const char *name, const char *notice)
     cuda_golden_model(&under_test, name, CUDA_GOLDEN_WHOLE | CUDA_GOLDEN_DECODE, 1);
 }
 
-#define BLOCKS(name)             \
-    TEST(blocks_##name)          \
-    {                            \
-        check_blocks("blocks_" #name, ""); \
+/* Planned for a memory so slow that nobody writes panels: tiles of the whole prompt are decoded on their way into the product. The models below take panels. */
+#define BLOCKS(name)                                     \
+    TEST(blocks_##name)                                  \
+    {                                                    \
+        if (!cuda_golden_simt(&under_test)) return;      \
+        double bandwidth = under_test.device->info.bandwidth; \
+        under_test.device->info.bandwidth = 1e9;         \
+        check_blocks("blocks_" #name, "");               \
+        under_test.device->info.bandwidth = bandwidth;   \
     }
 BLOCKS(q4_0)
 BLOCKS(q4_1)

@@ -148,6 +148,34 @@ static const struct matmul_case cases[] = {
     {"blocks ring Q5_K 33x24x768, residual", ONE(33, 24, 768, BLOCKS(Q5_K), .accumulate = true, .tma = true, .tile = 41), 1, 8},
     {"blocks ring Q6_K 40x136x768 GeGLU, residual",
      {.rows = 40, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, .tma = true, .tile = 42}, 1, 0},
+#define MANY(columns, runs) .tile = MATMUL_TILE_BLOCKS_COLUMNS + 2 * (columns) + (runs), .tma = true /* of 32, 64, 128, 192, 256; by runs */
+    {"blocks wgmma Q4_0 70x1000x288, 32 by runs", ONE(70, 1000, 288, BLOCKS(Q4_0), MANY(0, 1), .rows16 = true), 1, 0},
+    {"blocks wgmma Q4_1 140x(264+40+16)x608, 64, bias, residual",
+     {.rows = 140, .parts = 3, .n = {264, 40, 16}, .k = 608, BLOCKS(Q4_1), .bias = true, .accumulate = true, MANY(1, 0), .rows16 = true}, 0.5f, 8},
+    {"blocks wgmma Q8_0 100x200x576 SwiGLU, 64 by runs, bias",
+     {.rows = 100, .parts = 2, .n = {200, 200}, .k = 576, BLOCKS(Q8_0), .gated = true, .act = OP_ACT_SILU, .bias = true, MANY(1, 1), .rows16 = true}, 1, 8},
+    {"blocks wgmma MXFP4 150x147x352, 128, gelu, odd columns", ONE(150, 147, 352, BLOCKS(MXFP4), .act = OP_ACT_GELU_ERF, MANY(2, 0)), 1, 9},
+    {"blocks wgmma Q4_K 130x(272+33+20+1)x512 to f32, 128 by runs, residual",
+     {.rows = 130, .parts = 4, .n = {272, 33, 20, 1}, .k = 512, BLOCKS(Q4_K), .out_f32 = true, .accumulate = true, MANY(2, 1)}, 1, 0},
+    {"blocks wgmma Q5_K 200x136x768, 192, residual", ONE(200, 136, 768, BLOCKS(Q5_K), .accumulate = true, MANY(3, 0), .rows16 = true), 1, 8},
+    {"blocks wgmma Q6_K 260x136x512 GeGLU, 256, residual",
+     {.rows = 260, .parts = 2, .n = {136, 136}, .k = 512, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, MANY(4, 0), .rows16 = true}, 1, 0},
+    {"blocks wgmma Q6_K 40x300x768, 256 by runs", ONE(40, 300, 768, BLOCKS(Q6_K), MANY(4, 1)), 1, 0},
+    {"blocks wgmma f16 Q4_K 70x152x512 SwiGLU, 32 by runs",
+     {.rows = 70, .parts = 2, .n = {152, 152}, .k = 512, BLOCKS(Q4_K), .gated = true, .act = OP_ACT_SILU, MANY(0, 1), .rows16 = true, .f16 = true}, 1, 0},
+    {"blocks wgmma f16 MXFP4 130x136x96, 128", ONE(130, 136, 96, BLOCKS(MXFP4), MANY(2, 0), .rows16 = true, .f16 = true), 1, 8},
+    {"blocks wgmma f16 Q5_K 70x136x512 GeGLU, 64",
+     {.rows = 70, .parts = 2, .n = {136, 136}, .k = 512, BLOCKS(Q5_K), .gated = true, .act = OP_ACT_GELU_TANH, MANY(1, 0), .rows16 = true, .f16 = true}, 1, 8},
+    {"blocks tiles Q4_0 130x147x288, 128x128, odd columns", ONE(130, 147, 288, BLOCKS(Q4_0), .tile = 4), 1, 9},
+    {"blocks tiles Q4_1 70x(72+40+16)x608, 64x64, bias, residual",
+     {.rows = 70, .parts = 3, .n = {72, 40, 16}, .k = 608, BLOCKS(Q4_1), .bias = true, .accumulate = true, .tile = 2, .pairs = true}, 0.5f, 8},
+    {"blocks tiles Q8_0 70x104x576 SwiGLU, 64x128, bias",
+     {.rows = 70, .parts = 2, .n = {104, 104}, .k = 576, BLOCKS(Q8_0), .gated = true, .act = OP_ACT_SILU, .bias = true, .tile = 3, .pairs = true}, 1, 8},
+    {"blocks tiles MXFP4 20x90x352, 16x64, gelu", ONE(20, 90, 352, BLOCKS(MXFP4), .act = OP_ACT_GELU_ERF, .tile = 1), 1, 0},
+    {"blocks tiles Q4_K 130x(152+33+1)x512 to f32, 128x128", {.rows = 130, .parts = 3, .n = {152, 33, 1}, .k = 512, BLOCKS(Q4_K), .out_f32 = true, .tile = 4}, 1, 0},
+    {"blocks tiles Q5_K 66x70x768, 64x64", ONE(66, 70, 768, BLOCKS(Q5_K), .tile = 2, .pairs = true), 1, 2},
+    {"blocks tiles Q6_K 130x136x512 GeGLU, 128x128", {.rows = 130, .parts = 2, .n = {136, 136}, .k = 512, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .tile = 4, .pairs = true}, 1, 0},
+    {"blocks tiles f16 Q4_K 70x70x256, 64x64", ONE(70, 70, 256, BLOCKS(Q4_K), .tile = 2, .f16 = true), 1, 0},
     {"matmul f16 3x(96+40+40)x128, bias", {.rows = 3, .parts = 3, .n = {96, 40, 40}, .k = 128, .bias = true, .pairs = true, .f16 = true}, 1, 8},
     {"matmul f16 66x70x72 GeGLU, residual",
      {.rows = 66, .parts = 2, .n = {70, 70}, .k = 72, .gated = true, .accumulate = true, .act = OP_ACT_GELU_TANH, .pairs = true, .f16 = true}, 1, 2},
@@ -188,6 +216,7 @@ struct data {
     void *w[GEMM_PARTS];      /* as the device has them */
     float *value[GEMM_PARTS]; /* what they mean */
     size_t w_bytes[GEMM_PARTS];
+    bool rounded;             /* weights in blocks are multiplied as 16-bit elements */
     float *bias[GEMM_PARTS];
     void *old, *got; /* of all parts, one behind the other */
 };
@@ -290,6 +319,7 @@ static void make_weights(struct data *d, int i)
     struct tensor t = {.dtype = dtype, .ndim = 2, .shape = {d->s.n[i], d->s.k}, .data = blocks};
     matmul_blocks_rows(&t, 0, d->s.n[i], d->w[i]);
     dtype_decode(dtype, blocks, d->value[i], count);
+    for (size_t e = 0; e < count && d->rounded; e++) d->value[i][e] = op_value(op_bits(d->value[i][e]));
     free(blocks);
 }
 
@@ -327,6 +357,7 @@ static int run(const struct matmul_case *k, const struct op_io *io)
     struct rose_error err = {0};
     struct matmul_plan plan;
     if (matmul_plan_make(&d.s, io->device, &plan, &err)) return fprintf(stderr, "%s: %s\n", k->name, err.message), 1;
+    d.rounded = !strcmp(plan.plan.kernel, "matmul_blocks_wgmma") || !strcmp(plan.plan.kernel, "gemm_rows");
     int32_t widest = 0;
     for (int i = 0; i < d.s.parts; i++) widest = d.s.n[i] > widest ? d.s.n[i] : widest;
     d.x_stride = (size_t)d.s.k + (size_t)(k->pad + 7) / 8 * 8, d.y_stride = (size_t)widest + (size_t)k->pad;

@@ -9,11 +9,17 @@
  * A gated pair: the w tile alternates 8 rows of the gate with 8 of the up matrix, so that both sums of a result lie in one
  * thread; the tile then has BN / 2 columns. What lies outside of x or W is loaded as zeros and not stored.
  *
+ * Weights in a block format (FORMAT, kernels/params/matmul_blocks.h): a warp reads 16 weight rows of a step into registers, two steps ahead, and puts them decoded
+ * where other weights' copies arrive, one step ahead; of a gated pair the warps have tiles of both matrices in turn.
+ *
  * Blocks go down a strip of RASTER row tiles before the next column tile, so that a wave shares both operands in L2.
  *
- * Constants: BM BN WM WN STAGES RASTER; those of gemm_epilogue.cuh. */
+ * Constants: BM BN WM WN STAGES RASTER; FORMAT (BLOCKS_*, or not defined); those of gemm_epilogue.cuh. */
 #include "kernels/cuda/common/mma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
+#ifdef FORMAT
+#include "kernels/cuda/matmul_blocks_tile.cuh"
+#endif
 
 #define THREADS (32 * WM * WN)
 #define BK 64
@@ -29,6 +35,47 @@ DEVICE uint32_t gemm_at(uint32_t row, uint32_t chunk)
     return row * ROW_BYTES + (chunk ^ (row % 8)) * 16;
 }
 
+#ifdef FORMAT
+STATIC_ASSERT(BN == 16 * WM * WN, "a warp has a tile of weights");
+
+/* A warp's weights: its tile of 16 rows, where they go in the tile of BN, and the step that is on its way. */
+struct weights {
+    const unsigned char *w;
+    uint32_t row, apart, units; /* units: of a row of the matrix */
+    struct blocks_raw raw[2];
+    f32x4 scale[2];
+};
+DEVICE uint32_t weights_unit(const struct weights *w, uint32_t step, uint32_t i)
+{
+    return min_u32(step * 2 + i, w->units - 1); /* behind k x is zero */
+}
+DEVICE void weights_load(struct weights *w, uint32_t step)
+{
+    UNROLL for (uint32_t i = 0; i < 2; i++)
+    {
+        const uint32_t unit = weights_unit(w, step, i), chunk = unit / BLOCKS_CHUNK, units = min_u32(w->units - chunk * BLOCKS_CHUNK, BLOCKS_CHUNK);
+        w->raw[i] = blocks_raw_load(w->w + (size_t)chunk * CHUNK_BYTES, units, unit % BLOCKS_CHUNK, lane_id());
+        w->scale[i] = blocks_scale(w->w + (size_t)chunk * CHUNK_BYTES, units, unit % BLOCKS_CHUNK, lane_id() / 4);
+    }
+}
+/* The step to its place, and the next one on its way. */
+DEVICE void weights_store(struct weights *w, uint32_t step, unsigned char *to)
+{
+    UNROLL for (uint32_t i = 0; i < 2; i++)
+        blocks_store(&w->raw[i], weights_unit(w, step, i) % BLOCKS_CHUNK, w->scale[i], to + w->row * ROW_BYTES, w->apart, i);
+    weights_load(w, step + 1);
+}
+DEVICE struct weights weights_begin(const struct gemm_params *p, const struct gemm_part *part, uint32_t col)
+{
+    const uint32_t warp = warp_id(), up = GATED ? warp % 2 : 0, tile = col / BLOCKS_TILE + (GATED ? warp / 2 : warp), tiles = ceil_div_u32((uint32_t)part->n, BLOCKS_TILE);
+    struct weights w;
+    w.units = p->k / BLOCKS_UNIT;
+    w.w = blocks_chunk(up ? p->part[1].w : part->w, w.units, min_u32(tile, tiles - 1), 0);
+    w.row = GATED ? warp / 2 * 32 + up * 8 : warp * 16, w.apart = GATED ? 16 : 8;
+    weights_load(&w, 0);
+    return w;
+}
+#else
 /* Step `step` of k of the weight tile at column `col`. */
 DEVICE void gemm_load_w(const struct gemm_params *p, const struct gemm_part *part, uint32_t col, uint32_t step, unsigned char *to)
 {
@@ -43,6 +90,7 @@ DEVICE void gemm_load_w(const struct gemm_params *p, const struct gemm_part *par
         cp_async16_zfill(to + gemm_at(r, chunk), inside ? w + (size_t)n * p->k + k : w, inside ? 16 : 0);
     }
 }
+#endif
 DEVICE void gemm_load_x(const struct gemm_params *p, uint32_t row, uint32_t step, unsigned char *to)
 {
     const uint32_t chunk = thread_x() % 8, k = step * BK + chunk * 8;
@@ -97,8 +145,13 @@ KERNEL(gemm_rows, struct gemm_params, p, THREADS, 1)
 
     /* Weights do not wait for the predecessor. */
     grid_dependency_launch();
+#ifdef FORMAT
+    struct weights w = weights_begin(&p, &part, col);
+    weights_store(&w, 0, shared + BM * ROW_BYTES);
+#else
     UNROLL for (uint32_t s = 0; s < STAGES - 1; s++)
         if (s < steps) gemm_load_w(&p, &part, col, s, shared + s * STAGE_BYTES + BM * ROW_BYTES);
+#endif
     grid_dependency_wait();
     UNROLL for (uint32_t s = 0; s < STAGES - 1; s++)
     {
@@ -112,9 +165,14 @@ KERNEL(gemm_rows, struct gemm_params, p, THREADS, 1)
         unsigned char *to = shared + next % STAGES * STAGE_BYTES, *from = shared + s % STAGES * STAGE_BYTES;
         if (next < steps) {
             gemm_load_x(&p, row, next, to);
+#ifndef FORMAT
             gemm_load_w(&p, &part, col, next, to + BM * ROW_BYTES);
+#endif
         }
         cp_async_commit();
+#ifdef FORMAT
+        if (s + 1 < steps) weights_store(&w, s + 1, shared + (s + 1) % STAGES * STAGE_BYTES + BM * ROW_BYTES);
+#endif
         gemm_step(d, from, from + BM * ROW_BYTES, warp_m, warp_n);
     }
     cp_async_wait_all();

@@ -56,6 +56,7 @@ DEVICE uint32_t gemv_part_of(const struct gemm_params *p, uint32_t tile)
     return part;
 }
 
+#ifndef GEMV_ALONE /* defined: the kernel fills its rings itself */
 #ifndef GEMV_BYTES
 DEVICE void gemv_load_w(const struct gemm_wgmma_params *p, unsigned char *stage, uint32_t tile, uint32_t chunk, mbarrier *full,
                         uint64_t policy)
@@ -108,6 +109,8 @@ DEVICE void gemv_produce(const struct gemm_wgmma_params *p, const struct gemm_fp
         if (++stage == STAGES) stage = 0, phase ^= 1;
     }
 }
+
+#endif
 
 /* Sums of a tile that several blocks share. True in the block that came last: d are the whole sums then. */
 DEVICE bool gemv_merge(const struct gemm_params *p, uint32_t group, uint32_t block, uint32_t tile, uint32_t chunks, float d[N / 2],

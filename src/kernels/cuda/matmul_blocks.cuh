@@ -83,8 +83,9 @@ DEVICE uint32_t blocks_bytes(uint32_t t, uint32_t mask)
 }
 
 /* What a lane reads of a unit. */
+#define BLOCKS_WORDS (FORMAT == BLOCKS_Q8_0 ? 2 : 1) /* of a row */
 struct blocks_raw {
-    uint32_t w[FORMAT == BLOCKS_Q8_0 ? 4 : 2], high;
+    uint32_t w[2 * BLOCKS_WORDS], high;
 };
 DEVICE struct blocks_raw blocks_raw_load(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane)
 {
@@ -101,20 +102,16 @@ DEVICE struct blocks_raw blocks_raw_load(const unsigned char *chunk, uint32_t un
 #endif
     return r;
 }
+/* Pair i of a row. */
+DEVICE uint32_t blocks_raw_pair(const struct blocks_raw *r, uint32_t unit, uint32_t row, uint32_t i, uint32_t mask)
+{
+    if (FORMAT == BLOCKS_Q8_0) return blocks_bytes(r->w[row * BLOCKS_WORDS + i / 2 % BLOCKS_WORDS] >> i % 2 * 8, mask);
+    return blocks_pair(r->w[row * BLOCKS_WORDS], r->high, unit, (int)row, (int)i, mask);
+}
 DEVICE void blocks_raw_fragment(const struct blocks_raw *r, uint32_t unit, uint32_t mask, uint32_t a[2][4])
 {
-    UNROLL for (int row = 0; row < 2; row++)
-    {
-#if FORMAT == BLOCKS_Q8_0
-        UNROLL for (int half = 0; half < 2; half++)
-        {
-            a[half][row] = blocks_bytes(r->w[row * 2 + half], mask);
-            a[half][row + 2] = blocks_bytes(r->w[row * 2 + half] >> 8, mask);
-        }
-#else
-        UNROLL for (int i = 0; i < 4; i++) a[i / 2][i % 2 * 2 + row] = blocks_pair(r->w[row], r->high, unit, row, i, mask);
-#endif
-    }
+    UNROLL for (uint32_t row = 0; row < 2; row++)
+        UNROLL for (uint32_t i = 0; i < 4; i++) a[i / 2][i % 2 * 2 + row] = blocks_raw_pair(r, unit, row, i, mask);
 }
 DEVICE void blocks_fragment(const unsigned char *chunk, uint32_t units, uint32_t unit, uint32_t lane, uint32_t mask, uint32_t a[2][4])
 {
@@ -169,6 +166,13 @@ DEVICE f32x4 blocks_scale(const unsigned char *chunk, uint32_t units, uint32_t u
         }
     }
     return r;
+}
+
+/* A pair of codes as weights, rounded once; added: - (minimum + CODE_OFFSET * scale). */
+DEVICE uint32_t blocks_scaled(uint32_t pair, float scale, float added)
+{
+    const float lo = element2_lo_f32(as_element2(pair)), hi = element2_hi_f32(as_element2(pair));
+    return (MINIMA ? f32_to_element2(fma_f32(scale, lo, added), fma_f32(scale, hi, added)) : f32_to_element2(scale * lo, scale * hi)).bits;
 }
 
 /* ---- values, rounded as a float32 decoder rounds them --------------------------------------------------------------------------------- */

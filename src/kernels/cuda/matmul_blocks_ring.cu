@@ -39,38 +39,14 @@
 #include "kernels/cuda/gemm_epilogue.cuh"
 #include "kernels/cuda/matmul_blocks_unit.cuh"
 
-/* Units of chunk `chunk` of k. */
-DEVICE uint32_t ring_units(const struct gemm_params *p, uint32_t chunk)
-{
-    return K_TAIL ? min_u32(p->k / BLOCKS_UNIT - chunk * BLOCKS_CHUNK, BLOCKS_CHUNK) : BLOCKS_CHUNK;
-}
 DEVICE uint32_t ring_bytes(const struct gemm_params *p, uint32_t tile, uint32_t chunk);
 #include "kernels/cuda/gemv_runs.cuh"
+#include "kernels/cuda/matmul_blocks_stream.cuh"
 
-/* Where a tile's weights begin: their part (the gate's), and tiles of 16 rows in it, from the first on; how many warps have one. */
-struct ring_tile {
-    uint32_t part, first, count;
-};
-DEVICE struct ring_tile ring_tile_of(const struct gemm_params *p, uint32_t tile)
-{
-    struct ring_tile t;
-    t.part = gemv_part_of(p, tile);
-    t.first = (tile - (uint32_t)p->part[t.part].tile) * (COLUMNS / BLOCKS_TILE);
-    t.count = min_u32(ceil_div_u32((uint32_t)p->part[t.part].n, BLOCKS_TILE) - t.first, COLUMNS / BLOCKS_TILE) * (1 + GATED);
-    return t;
-}
-DEVICE uint32_t ring_bytes(const struct gemm_params *p, uint32_t tile, uint32_t chunk)
-{
-    return ring_tile_of(p, tile).count * ring_units(p, chunk) * UNIT_BYTES;
-}
 DEVICE void gemv_load_w(const struct gemm_wgmma_params *p, unsigned char *stage, uint32_t tile, uint32_t chunk, mbarrier *full,
                         uint64_t policy)
 {
-    const struct ring_tile t = ring_tile_of(&p->g, tile);
-    const uint32_t bytes = ring_units(&p->g, chunk) * UNIT_BYTES;
-    for (uint32_t w = 0; w < t.count; w++)
-        bulk_load(stage + X_BYTES + w * CHUNK_BYTES,
-                  blocks_chunk(p->g.part[t.part + (GATED ? w % 2 : 0)].w, p->g.k / BLOCKS_UNIT, t.first + w / (1 + GATED), chunk), bytes, full, policy);
+    ring_load(&p->g, stage + X_BYTES, tile, chunk, full, policy);
 }
 DEVICE void gemv_load_x(const struct gemm_wgmma_params *p, const struct gemm_fp8_scales *s, unsigned char *stage, uint32_t row, uint32_t chunk,
                         mbarrier *full, uint64_t policy)

@@ -13,7 +13,7 @@
 #define TILES_N ((N + OUT - 1) / OUT)
 #define X_PER16 8
 #define DECODE 1
-#include "kernels/cuda/matmul_blocks.cuh"
+#include "kernels/cuda/matmul_blocks_tile.cuh"
 #include "kernels/params/moe_coded.h"
 
 #define UNITS (K / BLOCKS_UNIT) /* of a row */
@@ -38,28 +38,6 @@ DEVICE uint32_t item_units(uint32_t unit)
     return UNITS % BLOCKS_CHUNK == 0 ? BLOCKS_CHUNK : min_u32(UNITS - unit / BLOCKS_CHUNK * BLOCKS_CHUNK, BLOCKS_CHUNK);
 }
 
-/* A unit of a tile as 16-bit values. to: the tile's first row in the stage; at: 0 or 1, which half of the stage's k. */
-DEVICE void decode_unit(const unsigned char *chunk, uint32_t unit, const struct blocks_raw *raw, unsigned char *to, uint32_t at)
-{
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4, in = unit % BLOCKS_CHUNK;
-    const f32x4 s = blocks_scale(chunk, item_units(unit), in, q);
-    uint32_t a[2][4];
-    blocks_raw_fragment(raw, in, BLOCKS_MASK, a);
-    UNROLL for (uint32_t row = 0; row < 2; row++)
-        UNROLL for (uint32_t half = 0; half < 2; half++)
-        {
-            const float scale = s.v[HALVES ? half * 2 + row : row], least = MINIMA ? s.v[2 + row] + CODE_OFFSET * scale : 0.0f;
-            u32x2 out;
-            UNROLL for (uint32_t i = 0; i < 2; i++)
-            {
-                const element2 both = as_element2(a[half][i * 2 + row]);
-                const float lo = element2_lo_f32(both), hi = element2_hi_f32(both);
-                out.v[i] = (MINIMA ? f32_to_element2(fma_f32(scale, lo, -least), fma_f32(scale, hi, -least)) : f32_to_element2(scale * lo, scale * hi)).bits;
-            }
-            st8(to + (row * 8 + q) * 128 + (((at * 4 + half * 2 + c / 2) ^ q) << 4) + c % 2 * 8, out);
-        }
-}
-
 DEVICE void weights_begin(struct weights *w, const struct tile *t)
 {
     const uint32_t warp = warp_id();
@@ -76,7 +54,8 @@ DEVICE void weights_step(struct weights *w, unsigned char *to, uint32_t step)
     UNROLL for (uint32_t i = 0; i < ITEMS; i++)
     {
         const uint32_t unit = min_u32(step * 2 + i % 2, UNITS - 1), next = min_u32(step * 2 + 2 + i % 2, UNITS - 1); /* behind k x is zero */
-        decode_unit(item_chunk(w->w, w->first, i, unit), unit, &w->raw[i], to + (warp_id() * 64 + i / 2 * 16) * 128, i % 2);
+        const f32x4 scale = blocks_scale(item_chunk(w->w, w->first, i, unit), item_units(unit), unit % BLOCKS_CHUNK, lane_id() / 4);
+        blocks_store(&w->raw[i], unit % BLOCKS_CHUNK, scale, to + (warp_id() * 64 + i / 2 * 16) * 128, 8, i % 2);
         w->raw[i] = blocks_raw_load(item_chunk(w->w, w->first, i, next), item_units(next), next % BLOCKS_CHUNK, lane_id());
     }
 }

@@ -26,6 +26,7 @@ typedef f16x2 element2;
 #define e4m3x2_to_element2 e4m3x2_to_f16x2
 #define mma_element mma_f16
 #define wgmma_element_ss wgmma_f16_ss
+#define wgmma_element_rs wgmma_f16_rs
 #define wgmma_element_rs_t wgmma_f16_rs_t
 #else
 typedef bf16 element;
@@ -41,6 +42,7 @@ typedef bf16x2 element2;
 #define e4m3x2_to_element2 e4m3x2_to_bf16x2
 #define mma_element mma_bf16
 #define wgmma_element_ss wgmma_bf16_ss
+#define wgmma_element_rs wgmma_bf16_rs
 #define wgmma_element_rs_t wgmma_bf16_rs_t
 #endif
 

@@ -1,0 +1,85 @@
+/* Products of many rows with weights in a block format: tiles decoded on their way into the matrix instructions. */
+#include <math.h>
+
+#include "kernels/params/matmul_blocks.h"
+#include "ops/matmul_blocks.h"
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static const int columns[MATMUL_BLOCKS_COLUMNS] = {32, 64, 128, 192, 256}; /* N of matmul_blocks_wgmma */
+
+/* Warp instructions that make 16-bit weights of a unit of 16 x 32, its share of scales and of a step among them: SASS of matmul_blocks_wgmma. */
+static const int instructions[BLOCKS_FORMATS] = {95, 92, 105, 110, 100, 136, 135};
+
+/* Time by matmul_blocks_wgmma. Nothing of it is measured. A step is 128 weight rows by 64 of k: its products at the rate that gemm_wgmma reaches (H200, 14336x4096,
+ * 512 to 2,048 rows: 0.68 us for 256 rows of x), or decoding, 4 units a scheduler at one instruction in two clocks (docs/facts.md has the counts). Sums that
+ * blocks share go through L2 at 60 bytes a ns an SM. */
+static double wgmma_us(const struct matmul_shape *s, const struct device_info *d, int n, bool runs)
+{
+    const double PRODUCT_US = 0.68 / 256, CLOCKS_A_US = 1700, END_US = 1.5, LAUNCH_US = 4.5, SUMS_A_US = 60e3;
+    const int format = s->blocks_format - 1;
+    const double step = ROSE_MAX(n * PRODUCT_US, instructions[format] * 4 * 2 / CLOCKS_A_US), sums = n * 512 / SUMS_A_US;
+    const double tiles = matmul_plan_tiles(s, 128 / (1 + s->gated)), chunks = (double)ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK), groups = (double)ceil_div(s->rows, n);
+    double us = runs ? groups * (ceil(tiles * chunks / d->units) * 4 * step + END_US + sums * (2 + d->units / tiles)) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
+    double bytes = tiles * chunks * 8 * (double)BLOCKS_CHUNK_BYTES(format), memory = bytes / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.85e-6);
+    return LAUNCH_US + ROSE_MAX(us, memory);
+}
+
+bool matmul_blocks_wgmma_plan(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    enum { WARPS = 8, BARRIER = 16, MOST_RUN_GROUPS = 2, MOST_STAGES = 8, MOST_SLOTS = 4 };
+    const int format = s->blocks_format - 1, forced = s->tile >= MATMUL_TILE_BLOCKS_COLUMNS ? s->tile - MATMUL_TILE_BLOCKS_COLUMNS : -1;
+    int n = 0, runs = 0;
+    double best = 0;
+    for (int i = 0; i < 2 * MATMUL_BLOCKS_COLUMNS; i++) {
+        if (forced >= 0 ? i != forced : i % 2 && ceil_div(s->rows, columns[i / 2]) > MOST_RUN_GROUPS) continue;
+        const double us = wgmma_us(s, d, columns[i / 2], i % 2);
+        if (!n || us < best) best = us, n = columns[i / 2], runs = i % 2;
+    }
+    if (plan_arch(d) != 900 || !s->tma || s->deterministic || !n) return false;
+    /* Shared memory: four steps of x at least, two chunks at least, then as evenly as there is room for. */
+    const int most = (int)ROSE_MIN(d->shared_per_block ? d->shared_per_block : 227 << 10, (size_t)1 << 20), chunk = WARPS * BLOCKS_CHUNK_BYTES(format), step = n * 128;
+    const int rest = WARPS * (2048 + 512) + 16, room = most - rest - 4 * (step + BARRIER) - 2 * (chunk + BARRIER);
+    if (room < 0) return false;
+    const int slots = 2 + (int)ROSE_MIN(room / 2 / (chunk + BARRIER), MOST_SLOTS - 2), stages = 4 + (int)ROSE_MIN((room - (slots - 2) * (chunk + BARRIER)) / (step + BARRIER), MOST_STAGES - 4);
+    const int64_t chunks = ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK);
+    struct plan *out = &m->plan;
+    m->columns = 128 / (1 + s->gated);
+    m->tiles = matmul_plan_tiles(s, m->columns);
+    m->splits = 1, m->group = n;
+    m->box = 64, m->box_x = n, m->x_alone = true;
+    bool staged = s->rows16 && !s->out_f32;
+    for (int i = 0; i < s->parts; i++) staged &= s->n[i] % 8 == 0;
+    const int64_t blocks = runs ? ROSE_MIN(d->units, m->tiles * chunks) : ROSE_MIN(d->units, m->tiles * ceil_div(s->rows, n));
+    *out = (struct plan){.kernel = "matmul_blocks_wgmma", .rows = s->rows, .tiles = true, .per = runs ? n : INT32_MAX, .times = (int32_t)blocks};
+    plan_int(out, "FORMAT", format);
+    plan_int(out, "N", n);
+    plan_int(out, "STAGES", stages);
+    plan_int(out, "W_STAGES", slots);
+    plan_int(out, "CLUSTER", !runs);
+    plan_int(out, "PARTS", s->gated ? 1 : s->parts);
+    plan_int(out, "K_TAIL", s->k % (BLOCKS_UNIT * BLOCKS_CHUNK) != 0);
+    plan_int(out, "STAGED", staged);
+    matmul_plan_epilogue(s, out);
+    out->block = 32 * WARPS + 128;
+    out->shared_bytes = matmul_plan_alone(d, (uint32_t)(stages * (step + BARRIER) + slots * (chunk + BARRIER) + rest));
+    if (runs) {
+        m->work_bytes = (size_t)blocks * 2 * (size_t)(n / 2) * (32 * WARPS) * 4;
+        m->counter_bytes = (size_t)m->tiles * 4;
+    }
+    matmul_blocks_cost(s, d, out);
+    out->predicted_us = best;
+    return true;
+}
+
+/* Products at the rate of mma.sync and, one behind the other, decoding, which each tile of rows does anew. Nothing of it is measured. */
+void matmul_blocks_gemm_plan(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    const double PRODUCTS = 2.5e6, CLOCKS_A_US = 1700, SCHEDULERS = 4, LAUNCH_US = 4.5; /* of an SM: operations a us; instructions at one in two clocks */
+    matmul_plan_gemm(s, d, m);
+    matmul_blocks_cost(s, d, &m->plan);
+    const double tile = (double)plan_get(&m->plan, "BM"), tiles = (double)ceil_div(s->rows, (int64_t)tile), blocks = tiles * m->tiles;
+    const double units = ceil(blocks / d->units) / blocks * d->units * tiles * matmul_plan_tiles(s, BLOCKS_TILE) * (1 + s->gated) * s->k / BLOCKS_UNIT; /* with idle SMs */
+    const double us = units * (instructions[s->blocks_format - 1] / (SCHEDULERS / 2 * CLOCKS_A_US) + 2.0 * BLOCKS_TILE * BLOCKS_UNIT * tile / PRODUCTS) / d->units;
+    m->plan.predicted_us = LAUNCH_US + ROSE_MAX(us, m->plan.limit_us);
+}
