@@ -18,7 +18,15 @@ struct shape {
     struct cuda_blas_params params;
     const void *w[WEIGHTS];
     int weights;
+    bool panel; /* w is decoded into the program's own memory right before the product: in a step it comes from L2 too */
 };
+
+static void add_weight(struct shape *s, const void *w)
+{
+    bool known = s->weights == WEIGHTS;
+    for (int k = 0; k < s->weights; k++) known |= s->w[k] == w;
+    if (!known) s->w[s->weights++] = w;
+}
 
 /* The programs' last ones first: prompts' largest steps. */
 static int collect(struct program *const *programs, int count, struct shape *shapes)
@@ -36,9 +44,9 @@ static int collect(struct program *const *programs, int count, struct shape *sha
             if (at == SHAPES) continue;
             struct shape *s = &shapes[at];
             if (at == n) n++, s->key = key, s->params = *p, s->params.rows = (uint32_t)rows;
-            bool known = s->weights == WEIGHTS;
-            for (int k = 0; k < s->weights; k++) known |= s->w[k] == p->w;
-            if (!known) s->w[s->weights++] = p->w;
+            const char *own = programs[g]->memory;
+            s->panel |= own && (const char *)p->w >= own && (const char *)p->w < own + programs[g]->memory_bytes;
+            add_weight(s, p->w);
         }
     return n;
 }
@@ -49,6 +57,21 @@ static int nodes_of(const struct device *device, const struct shape *s)
     if (ops > long_ops) return 1;
     int nodes = (int)(3.0 * (double)device->info.l2_bytes / bytes) + 2; /* L2 has forgotten the first when the last is read */
     return ROSE_MIN(nodes, (int)WEIGHTS);
+}
+
+/* A shape that fewer matrices have than a graph multiplies would find them in L2, where a step reads them from memory: larger ones of other
+ * shapes stand in for the missing. */
+static void borrow(const struct device *device, struct shape *shapes, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct shape *s = &shapes[i];
+        int nodes = nodes_of(device, s);
+        for (int j = 0; j < n && !s->panel && s->weights < nodes; j++) {
+            const struct shape *o = &shapes[j];
+            if (o->panel || (int64_t)o->key.n * o->key.k < (int64_t)s->key.n * s->key.k) continue;
+            for (int k = 0; k < o->weights && s->weights < nodes; k++) add_weight(s, o->w[k]);
+        }
+    }
 }
 
 /* Rows of x that are not all zero (they would be multiplied faster): the weights' own values. */
@@ -103,6 +126,7 @@ enum rose_status cuda_blas_tune(struct device *device, struct program *const *pr
     if (!shapes) return status_set(err, ROSE_NO_MEMORY, "out of memory");
     enum rose_status s = ROSE_OK;
     out->shapes = collect(programs, count, shapes);
+    borrow(device, shapes, out->shapes);
     for (int i = 0; i < out->shapes && s == ROSE_OK; i++) {
         const struct blas_measured *m = cuda_blas_table_find(&device->blas->table, &shapes[i].key);
         if (!m && clock_seconds() - began < limit_s) {

@@ -96,11 +96,12 @@ API cublasLtMatmul(void *handle, void *operation, const void *alpha, const void 
 API cublasLtMatmul(void *handle, void *operation, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout, const void *beta, const void *c, void *c_layout, void *d,
                    void *d_layout, const struct algorithm *algorithm, void *workspace, size_t workspace_bytes, void *stream)
 {
-    (void)handle, (void)operation, (void)alpha, (void)a, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c, (void)c_layout, (void)d, (void)d_layout;
+    (void)handle, (void)operation, (void)alpha, (void)a_layout, (void)b, (void)b_layout, (void)beta, (void)c, (void)c_layout, (void)d_layout;
     (void)workspace, (void)workspace_bytes, (void)stream;
     if (algorithm->mark != mark || (int)algorithm->id == state_.refused) return 15;
     state_.matmuls++;
     state_.last = (int)algorithm->id;
+    state_.w = a, state_.y = d;
     if (state_.matmul) state_.matmul(state_.last);
     return 0;
 }

@@ -7,6 +7,7 @@ enum { FAKE_BLAS_CHOICES = 4 };
 struct fake_blas {
     int heuristics, checks, matmuls, alive; /* alive: objects made and not destroyed */
     int last;                               /* the algorithm of the last product */
+    const void *w, *y;                      /* of the last product: weights and result */
     int refused;                            /* this algorithm is not known any more; -1: all are */
     void (*matmul)(int algorithm);          /* called at each product; NULL: nothing */
 };
