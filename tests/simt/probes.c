@@ -109,10 +109,10 @@ static struct probe matrix_probe(const struct probe_io *io, void *params)
                       .kernel = "probe_matrix",
                       .grid = 1,
                       .block = 32,
-                      .shared_bytes = 1536,
+                      .shared_bytes = 2304,
                       .params_bytes = sizeof(struct mma_params)};
     if (!io) return p;
-    static uint32_t in[128], out[768];
+    static uint32_t in[128], out[960];
     for (int i = 0; i < 128; i++) in[i] = rnd32();
     struct mma_params m = {io->buffer(io->context, "in", sizeof in, in),
                            io->buffer(io->context, "out", sizeof out, out)};
@@ -134,8 +134,9 @@ static const struct {
     int trans, sparse;
 } wgmma_ops[] = {{BF16, 0, 0}, {BF16, 0, 0}, {F16, 0, 0},  {BF16, 1, 0}, {BF16, 1, 0},
                  {E4M3, 0, 0}, {E5M2, 0, 0}, {BF16, 0, 1}, {BF16, 0, 1}, {E4M3, 0, 1},
-                 {S8, 0, 0},   {S8, 0, 0},   {S8, 0, 1},   {E4M3, 0, 1}, {BF16, 0, 0}};
-enum { WGMMA_OPS = sizeof wgmma_ops / sizeof *wgmma_ops, SPANS = 4, WGMMA_A = 8192, WGMMA_B = 16384 };
+                 {S8, 0, 0},   {S8, 0, 0},   {S8, 0, 1},   {E4M3, 0, 1}, {BF16, 0, 0},
+                 {E4M3, 0, 0}, {E5M2, 0, 0}, {F16, 0, 0},  {F16, 1, 0},  {F16, 0, 1}};
+enum { WGMMA_OPS = sizeof wgmma_ops / sizeof *wgmma_ops - 5 /* the last five with one span */, SPANS = 4, WGMMA_A = 8192, WGMMA_B = 16384 };
 
 /* Distances of atoms along M or N (`extent` of them) and along K, as the operand image of test_simt_wgmma
  * lays them out. */
@@ -295,6 +296,68 @@ static struct probe sync_probe(const struct probe_io *io, void *params)
     return p;
 }
 
+/* ---- every access; clusters with tensor maps ---- */
+struct access_params {
+    const uint32_t *x;
+    uint32_t *counters;
+    uint64_t *wide;
+    float *floats;
+    uint32_t *out;
+};
+static struct probe access_probe(const struct probe_io *io, void *params)
+{
+    enum { THREADS = 128 };
+    struct probe p = {.name = "accesses", .kernel = "probe_access", .grid = 2, .block = 64, .cooperative = true, .params_bytes = sizeof(struct access_params)};
+    if (!io) return p;
+    static uint32_t x[THREADS * 8], out[THREADS * 64], counters[4];
+    uint64_t wide[4] = {0};
+    float floats[2] = {0};
+    for (int i = 0; i < THREADS * 8; i++) x[i] = rnd32();
+    counters[1] = (uint32_t)-1000;
+    struct access_params a = {io->buffer(io->context, "x", sizeof x, x), io->buffer(io->context, "counters", sizeof counters, counters),
+                              io->buffer(io->context, "wide", sizeof wide, wide), io->buffer(io->context, "floats", sizeof floats, floats),
+                              io->buffer(io->context, "out", sizeof out, out)};
+    memcpy(params, &a, sizeof a);
+    return p;
+}
+
+struct cluster_params {
+    struct tensor_map in, out;
+    uint32_t *words, *halves, *own;
+    int32_t at[5];
+};
+static const struct {
+    uint32_t dim[5], box[5];
+    int32_t at[5];
+} cluster_cases[5] = {{{100}, {64}, {40}}, {{20, 19}, {16, 4}, {8, 17}}, {{20, 7, 5}, {8, 4, 3}, {4, 5, 3}}, {{8, 5, 4, 3}, {4, 2, 2, 2}, {4, 4, 1, 2}}, {{8, 3, 3, 4, 2}, {4, 2, 2, 2, 2}, {4, 1, 2, 3, 1}}};
+
+static struct probe cluster_probe(int rank, const struct probe_io *io, void *params)
+{
+    uint32_t box = 4, whole = 4;
+    const int c = rank - 1;
+    for (int d = 0; d < rank; d++) box *= cluster_cases[c].box[d], whole *= cluster_cases[c].dim[d];
+    struct probe p = {.kernel = "probe_cluster", .arch = 900, .grid = 4, .block = 32, .cluster = 2, .shared_bytes = box + 3 * 128 + 32, .params_bytes = sizeof(struct cluster_params)};
+    snprintf(p.name, sizeof p.name, "cluster, tensor map %dd", rank);
+    snprintf(p.constants, sizeof p.constants, "RANK=%d BYTES=%u", rank, box);
+    if (!io) return p;
+    uint32_t *data = calloc(whole / 4 + box + 200, 4), *zero = calloc(whole / 4 + box + 200, 4);
+    for (uint32_t k = 0; k < whole / 4; k++) data[k] = rnd32() | 1;
+    struct simt_tensor t = {.base = io->buffer(io->context, "in", whole, data), .rank = rank, .element_bytes = 4, .reduce = SIMT_REDUCE_ADD_U32};
+    memcpy(t.dim, cluster_cases[c].dim, sizeof t.dim);
+    memcpy(t.box, cluster_cases[c].box, sizeof t.box);
+    struct cluster_params q = {0};
+    io->map(io->context, &q.in, &t);
+    t.base = io->buffer(io->context, "out", whole, zero);
+    io->map(io->context, &q.out, &t);
+    q.words = io->buffer(io->context, "words", 4 * (box + 16), zero);
+    q.halves = io->buffer(io->context, "halves", 32, zero);
+    q.own = io->buffer(io->context, "own", 512, zero);
+    memcpy(q.at, cluster_cases[c].at, sizeof q.at);
+    memcpy(params, &q, sizeof q);
+    free(data), free(zero);
+    return p;
+}
+
 /* ---- TMA
  * --------------------------------------------------------------------------------------------------------------------------
  */
@@ -357,7 +420,7 @@ static struct probe tma_probe(int i, const struct probe_io *io, void *params)
  * ------------------------------------------------------------------------------------------------------------------------
  */
 static const uint32_t spans[SPANS] = {0, 32, 64, 128};
-enum { WGMMA_PROBES = WGMMA_OPS * SPANS, WIDE_PROBES = 7, SINGLES = 5 };
+enum { WGMMA_PROBES = WGMMA_OPS * SPANS, WIDE_PROBES = 12, SINGLES = 11 };
 
 int probes_count(void)
 {
@@ -381,8 +444,9 @@ struct probe probes_get(int i, const struct probe_io *io, void *params)
                            io, params);
     }
     i -= WGMMA_PROBES;
-    /* The last three: columns that fill their last atom in part, as attention_wgmma's values of heads of 80 and 96 do. */
-    static const struct { int op; uint32_t span, n; } wide[WIDE_PROBES] = {{0, 64, 8}, {8, 64, 128}, {0, 64, 256}, {4, 128, 192}, {4, 128, 80}, {4, 128, 96}, {3, 64, 80}};
+    /* Four of them: columns that fill their last atom in part, as attention_wgmma's values of heads of 80 and 96 do. */
+    static const struct { int op; uint32_t span, n; } wide[WIDE_PROBES] = {{0, 64, 8}, {8, 64, 128}, {0, 64, 256}, {4, 128, 192}, {4, 128, 80}, {4, 128, 96}, {3, 64, 80},
+                                                                           {15, 128, 40}, {16, 64, 40}, {17, 128, 40}, {18, 128, 64}, {19, 128, 40}};
     if (i < WIDE_PROBES) return wgmma_probe(wide[i].op, wide[i].span, wide[i].n, io, params);
     i -= WIDE_PROBES;
     if (i < TMA_CASES) return tma_probe(i, io, params);
@@ -391,6 +455,8 @@ struct probe probes_get(int i, const struct probe_io *io, void *params)
     case 1: return convert_probe(io, params);
     case 2: return threads_probe(io, params);
     case 3: return math_probe(io, params);
-    default: return sync_probe(io, params);
+    case 4: return sync_probe(io, params);
+    case 5: return access_probe(io, params);
+    default: return cluster_probe(i - TMA_CASES - 5, io, params);
     }
 }

@@ -158,7 +158,7 @@ TEST(mma)
 
 struct probe_matrix_params {
     const uint16_t *in; /* 32 rows of 8 */
-    uint32_t *out; /* [4 operations][32 lanes][4], then what stmatrix wrote: 2 times 32 rows of 8 halves */
+    uint32_t *out; /* [4 operations][32 lanes][4], then what stmatrix wrote: 2 times 32 rows of 8 halves, 2 times 16, 2 times 8 */
 };
 
 TEST(ldmatrix_stmatrix)
@@ -168,9 +168,9 @@ TEST(ldmatrix_stmatrix)
     uint16_t in[256];
     for (int i = 0; i < 256; i++) in[i] = (uint16_t)(i * 5 + 1);
     struct probe_matrix_params p = {simt_buffer("in", sizeof in, in),
-                                    simt_buffer("out", 4 * (512 + 256), NULL)};
+                                    simt_buffer("out", 4 * (512 + 256 + 192), NULL)};
     struct simt_report r =
-        simt_launch(&(struct simt_launch){.kernel = k, .block = {32}, .shared_bytes = 1536}, &p);
+        simt_launch(&(struct simt_launch){.kernel = k, .block = {32}, .shared_bytes = 2304}, &p);
     CHECK_SIMT_CLEAN(r);
     const uint32_t *o = p.out;
     for (int l = 0; l < 32; l++)
@@ -181,11 +181,14 @@ TEST(ldmatrix_stmatrix)
                 CHECK_INT(o[l * 4 + t] >> (16 * e) & 0xffff, plain);
                 CHECK_INT(o[128 + l * 4 + t] >> (16 * e) & 0xffff, trans);
                 if (t < 2) CHECK_INT(o[256 + l * 4 + t] >> (16 * e) & 0xffff, trans);
-                if (t < 1) CHECK_INT(o[384 + l * 4 + t] >> (16 * e) & 0xffff, plain);
+                if (t < 1) CHECK_INT(o[384 + l * 4] >> (16 * e) & 0xffff, plain);
+                if (t < 1) CHECK_INT(o[384 + l * 4 + 1] >> (16 * e) & 0xffff, trans);
+                if (t < 2) CHECK_INT(o[384 + l * 4 + 2 + t] >> (16 * e) & 0xffff, plain);
             }
     /* stmatrix of what ldmatrix read gives the rows back, plain and transposed twice. */
     CHECK(!memcmp(o + 512, in, sizeof in));
     CHECK(!memcmp(o + 640, in, sizeof in));
+    for (int half = 0; half < 2; half++) CHECK(!memcmp(o + 768 + 64 * half, in, 256) && !memcmp(o + 896 + 32 * half, in, 128));
     simt_reset();
 }
 

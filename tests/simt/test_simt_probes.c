@@ -215,6 +215,76 @@ TEST(synchronisation)
     simt_reset();
 }
 
+TEST(accesses)
+{
+    run(find("probe_access", 0), 3, 800);
+    const uint32_t *all = buffer_named("x"), *counters = buffer_named("counters"), *out = buffer_named("out");
+    const uint64_t *wide = buffer_named("wide");
+    for (uint32_t i = 0; i < 128 && !test_failures_; i++) {
+        const uint32_t *x = all + 8 * i, *o = out + 64 * i, l = i % 32, *warp = all + i / 32 * 256;
+        /* where each piece of x begins in o, and its words */
+        static const struct { int to, from, words; } pieces[] = {{0, 0, 8}, {8, 0, 8}, {16, 0, 8}, {24, 0, 4}, {28, 4, 4}, {32, 0, 2}, {34, 2, 2}, {36, 4, 2}, {38, 0, 1}, {39, 1, 1},
+                                                                 {40, 0, 4}, {44, 3, 1}, {45, 5, 1}, {46, 6, 2}};
+        for (size_t k = 0; k < sizeof pieces / sizeof *pieces; k++)
+            for (int w = 0; w < pieces[k].words; w++) CHECK_INT(o[pieces[k].to + w], x[pieces[k].from + w]);
+        const uint32_t from[4] = {(l * 5 + 1) % 32, l % 16 >= 2 ? l - 2 : l, l % 16 < 14 ? l + 2 : l, l ^ 6};
+        for (int k = 0; k < 4; k++) {
+            float f;
+            memcpy(&f, &o[48 + k], 4);
+            CHECK_NEAR(f, warp[8 * from[k]] & 0xffff, 0);
+        }
+        CHECK_INT(o[52], 0x1111);
+        CHECK_INT(o[53], 7);
+    }
+    CHECK_INT(counters[0], 127 * 3);
+    CHECK_INT((int32_t)counters[1], 63);
+    CHECK_INT(counters[2], ~0u);
+    CHECK_NEAR(*(const float *)buffer_named("floats"), 64, 0);
+    CHECK(wide[0] == (128ull << 40 | 127 * 64) && wide[1] == 128ull << 33 && wide[2] == 0x123456789abcdefull && wide[3] == 77ull << 32);
+    simt_reset();
+}
+
+/* Both blocks of each cluster got the box, and each of the four blocks added it. */
+TEST(clusters_and_tensor_maps)
+{
+    for (int rank = 1; rank <= 5; rank++) {
+        run(find("probe_cluster", rank - 1), (uint64_t)rank, 900);
+        static _Alignas(64) unsigned char params[PROBE_PARAMS_MAX];
+        const struct simt_tensor in = tensors[0];
+        const uint32_t *words = buffer_named("words"), *x = in.base, *sums = buffer_named("out");
+        int before = buffer_count;
+        probes_get(find("probe_cluster", rank - 1), &io, params); /* its coordinates */
+        buffer_count = before;
+        int32_t at[5];
+        memcpy(at, params + 256 + 24, sizeof at);
+        uint32_t box = 1, whole = 1, wrong = 0, *want = NULL;
+        for (int d = 0; d < rank; d++) box *= in.box[d], whole *= in.dim[d];
+        want = calloc(whole, 4);
+        for (uint32_t n = 0; n < box; n++) {
+            uint32_t rest = n;
+            int64_t source = 0, step = 1;
+            bool inside = true;
+            for (int d = 0; d < rank; d++) {
+                int64_t c = at[d] + (int64_t)(rest % in.box[d]);
+                rest /= in.box[d];
+                inside &= c >= 0 && c < in.dim[d];
+                source += c * step, step *= in.dim[d];
+            }
+            for (uint32_t b = 0; b < 4; b++) wrong += words[b * (box + 4) + n] != (inside ? x[source] : 0);
+            if (inside) want[source] = 4 * x[source];
+        }
+        wrong += memcmp(want, sums, whole * 4) != 0;
+        CHECK_INT(wrong, 0);
+        for (uint32_t b = 0; b < 4; b++) {
+            const uint32_t *w = words + b * (box + 4) + box, last[4] = {b / 2, b % 2, 2, 100 * (b ^ 1) + 7};
+            CHECK(!memcmp(w, last, sizeof last));
+        }
+        for (int i = 0; i < 8; i++) CHECK_INT(((const uint32_t *)buffer_named("halves"))[i], i < 4 ? 0x40804080 : 0); /* four ones */
+        free(want);
+        simt_reset();
+    }
+}
+
 /* The approximate functions keep their distance from libm's in the emulation too (they are exact there). */
 TEST(functions)
 {
@@ -235,5 +305,5 @@ TEST(functions)
     simt_reset();
 }
 
-TEST_MAIN(CASE(clean_and_the_same_in_every_order), CASE(warps), CASE(tma_images), CASE(synchronisation),
+TEST_MAIN(CASE(clean_and_the_same_in_every_order), CASE(warps), CASE(tma_images), CASE(synchronisation), CASE(accesses), CASE(clusters_and_tensor_maps),
           CASE(functions))

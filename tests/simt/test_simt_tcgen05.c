@@ -12,7 +12,7 @@ static const struct op {
     int op;
     enum kind kind;
     int scale; /* bytes a word: 1 (32 of k, ue8m0), 2 (32, ue8m0), 4 (16, ue4m3) */
-} ops[] = {{0, BF16, 0}, {1, BF16, 0}, {2, E4M3, 0}, {3, S8, 0}, {4, E4M3, 1}, {5, E2M1, 2}, {6, E2M1, 4}};
+} ops[] = {{0, BF16, 0}, {1, BF16, 0}, {2, E4M3, 0}, {3, S8, 0}, {4, E4M3, 1}, {5, E2M1, 2}, {6, E2M1, 4}, {7, E4M3, 0}, {8, S8, 0}};
 enum { N = 48 };
 
 static uint64_t state = 11;
@@ -133,13 +133,15 @@ struct multimem_params {
     const void *sum_of, *add_to;
     void *out;
     uint32_t *flag;
+    const void *floats, *store;
+    void *float_sums;
 };
 
 TEST(multimem)
 {
     const struct simt_kernel *k =
         simt_kernel("tests/simt/kernels/cuda/probe_multimem.cu", "probe_multimem", "ROSE_ARCH=900");
-    void *x[3], *y[3], *f[3];
+    void *x[3], *y[3], *f[3], *floats[3], *stored[3];
     for (int g = 0; g < 3; g++) {
         uint16_t in[256]; /* bf16 whole numbers */
         for (int i = 0; i < 256; i++) {
@@ -148,14 +150,18 @@ TEST(multimem)
             memcpy(&u, &v, 4);
             in[i] = (uint16_t)(u >> 16);
         }
-        float zero[128] = {0};
+        float zero[128] = {0}, some[128];
         uint32_t flag = 0;
+        for (int i = 0; i < 128; i++) some[i] = (float)(i * (g + 1)) * 0.25f;
+        floats[g] = simt_buffer("floats", sizeof some, some);
+        stored[g] = simt_buffer("stored", sizeof some, NULL);
         x[g] = simt_buffer("x", sizeof in, in);
         y[g] = simt_buffer("y", sizeof zero, zero);
         f[g] = simt_buffer("flag", 4, &flag);
     }
     struct multimem_params p = {simt_multimem(x, 3, 512), simt_multimem(y, 3, 512),
-                                simt_buffer("out", 512, NULL), simt_multimem(f, 3, 4)};
+                                simt_buffer("out", 512, NULL), simt_multimem(f, 3, 4), simt_multimem(floats, 3, 512), simt_multimem(stored, 3, 512),
+                                simt_buffer("float sums", 512, NULL)};
     struct simt_report r = simt_launch(&(struct simt_launch){.kernel = k, .block = {32}, .seed = 1}, &p);
     CHECK_SIMT_CLEAN(r);
     for (int i = 0; i < 256; i++) {
@@ -167,6 +173,8 @@ TEST(multimem)
     }
     for (int g = 0; g < 3; g++) {
         for (int i = 0; i < 128; i++) CHECK_NEAR(((float *)y[g])[i], i, 0);
+        for (int i = 0; i < 128; i++) CHECK_NEAR(((const float *)p.float_sums)[i], i * 1.5, 0);
+        CHECK(!memcmp(stored[g], p.float_sums, 512));
         CHECK_INT(*(uint32_t *)f[g], 32);
     }
     /* An ordinary access to a multicast address is refused. */

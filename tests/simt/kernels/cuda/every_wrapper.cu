@@ -9,6 +9,7 @@
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/common/tcgen05.cuh"
 #include "kernels/cuda/common/multimem.cuh"
+#include "kernels/cuda/common/trig.cuh"
 
 struct every_params {
     struct tensor_map map;
@@ -48,7 +49,7 @@ DEVICE void every_access(uint32_t *y, const uint32_t *x, uint32_t *flag, float *
     st32(y + 24, ld32(x)), st32_stream(y + 32, ld32_nc(x)), st32(y + 40, ld32_keep(x));
     st4(y + 53, ld4_early(x)), st8(y + 54, ld8_early(x)), st16(y + 56, ld16_early(x));
     st16_policy(y + 60, ld16_policy(x, l2_evict_first()), l2_evict_first()), st8_policy(y + 64, ld8(x), l2_evict_last()), st4_policy(y + 66, ld4(x), l2_evict_normal());
-    st4_stream(y + 48, 1);
+    st4_stream(y + 48, 1), st4(y + 49, ld4_older(x));
     prefetch_l2(x + 1000);
     st_u32(release, gpu, flag, ld_u32(acquire, gpu, flag) + ld_u32(relaxed, sys, flag) + ld_u32(acquire, cta, flag));
     st_u64(relaxed, sys, flag, ld_u64(acquire, sys, flag));
@@ -85,6 +86,12 @@ DEVICE void every_conversion(uint32_t *y, float a, float b)
     y[5] = f16x2_fma(h, h, h).bits + f32_bits(f16x2_lo_f32(h) + f16x2_hi_f32(h));
     e2m1x2 c = f32_to_e2m1x2(a, b);
     y[6] = f32_bits(e2m1x2_to_f32x2(c).v[1] + ue8m0_to_f32(f32_to_ue8m0_up(b)) + e4m3_to_f32(f32_to_e4m3(a)));
+    float many[8] = {a, b, a, b, a, b, a, b}, turn[2];
+    bf16x2 strided[4];
+    e2m1x8_to_bf16x2_strided(f32_to_e2m1x8(many), strided);
+    sincos_approx(a, &turn[0], &turn[1]);
+    y[10] = f32_bits(e5m2_to_f32(f32_to_e5m2(a)) + turn[0] + turn[1]) + f32_to_f16_finite(a).bits + f32_to_f16x2_finite(a, b).bits;
+    y[11] = f16x2_mul(h, f16x2_add(h, h)).bits + bf16x2_mul(strided[0], strided[1]).bits + strided[2].bits + strided[3].bits;
     y[7] = f32_bits(exp2_approx(a) + log2_approx(a) + rcp_approx(a) + rsqrt_approx(a) + tanh_approx(a) + exp_approx(a));
     y[8] = f32_bits(exp_f32(a) + log_f32(a) + tanh_f32(a) + erf_f32(a) + sin_f32(a) + cos_f32(a) + sqrt_f32(a) + rcp_f32(a));
     y[9] = f32_bits(fma_f32(a, b, a) + div_f32(a, b) + min_f32(a, b) + min_nan_f32(a, b) + max_f32(a, b) + floor_f32(a) + ceil_f32(b) + rint_f32(a));
@@ -139,6 +146,7 @@ DEVICE void every_wgmma(float *f, const uint32_t *x, unsigned char *s)
     wgmma_bf16_rs(WN, d, a, db, 1);
     wgmma_bf16_rs_t(WN, d, a, db, 1, 1);
     wgmma_f16_rs(WN, d, a, db, 1);
+    wgmma_f16_rs_t(WN, d, a, db, 1, 1);
     wgmma_e4m3_rs(WN, d, a, db, 1);
     wgmma_e5m2_rs(WN, d, a, db, 1);
     wgmma_s8_rs(WN, e, a, db, 1);
@@ -147,6 +155,7 @@ DEVICE void every_wgmma(float *f, const uint32_t *x, unsigned char *s)
     wgmma_sp_e4m3_rs(WN, d, a, db, meta, 1);
     wgmma_sp_s8_rs(WN, e, a, db, meta, 1);
     wgmma_commit();
+    wgmma_keep_order((float *)(s + 16384), f[0]);
     wgmma_wait(0);
     wgmma_pin(d, WN / 2);
     wgmma_pin(e, WN / 2);
@@ -180,7 +189,7 @@ DEVICE void every_copy(const struct tensor_map *map, uint32_t *y, unsigned char 
     tma_load_multicast_3d(s, map, 0, 1, 2, bar, 3), tma_load_multicast_4d(s, map, 0, 1, 2, 3, bar, 3);
     tma_load_multicast_5d(s, map, 0, 1, 2, 3, 4, bar, 3);
 #endif
-    cluster_sync();
+    cluster_sync(), cluster_arrive(), cluster_wait();
     *(uint32_t *)cluster_map(s, cluster_rank() ^ 1) = cluster_size() + cluster_id();
     bulk_copy_cluster(s, 1, s + 64, 64, bar);
     st4_async(s, 1, 3, bar), st16_async(s, 1, ld16(s), bar);

@@ -26,7 +26,10 @@ KERNEL(probe_tcgen05, struct probe_tcgen05_params, p, 128, 1)
     for (uint32_t i = t * 16; i < B_BYTES; i += 128 * 16) st16(sb + i, ld16(p.b + i));
     if (t < 64) st16(scales + 16 * t, ld16(p.scales + 16 * t));
     if (MISTAKE != 1) fence_proxy_async();
-    if (warp_id() == 0) tmem_alloc(where, 256);
+    if (warp_id() == 0) {
+        tmem_alloc(where, 256);
+        tmem_relinquish();
+    }
     if (t == 0) {
         mbarrier_init(bar, 1);
         fence_mbarrier_init();
@@ -45,7 +48,7 @@ KERNEL(probe_tcgen05, struct probe_tcgen05_params, p, 128, 1)
     if (t == 0) {
         uint64_t da = tcgen05_desc(sa, 16, 1024, 128), db = tcgen05_desc(sb, 16, 1024, 128);
         (void)a, (void)da;
-#if OP >= 4
+#if OP >= 4 && OP <= 6
         tmem_copy_scales(scale_a, scales);
         tmem_copy_scales(scale_b, scales + 512);
 #endif
@@ -66,6 +69,10 @@ KERNEL(probe_tcgen05, struct probe_tcgen05_params, p, 128, 1)
             tcgen05_mxf4(d, da, db, tcgen05_idesc_scaled(128, N, 1, 1, true, 0, 0), scale_a, scale_b, more);
 #elif OP == 6
             tcgen05_nvf4(d, da, db, tcgen05_idesc_scaled(128, N, 1, 1, false, 0, 0), scale_a, scale_b, more);
+#elif OP == 7
+            tcgen05_f8_ts(d, a, db, tcgen05_idesc(128, N, TC_E4M3, TC_E4M3, 0, 0, false), more);
+#elif OP == 8
+            tcgen05_i8_ts(d, a, db, tcgen05_idesc(128, N, TC_S8, TC_S8, 0, 0, true), more);
 #endif
         }
         if (MISTAKE != 2) tcgen05_commit(bar);
