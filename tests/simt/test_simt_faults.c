@@ -57,7 +57,12 @@ TEST(each_is_found_and_its_correction_is_clean)
                  {19, SIMT_RACE, 0},
                  {20, SIMT_RACE, BOUNDS},
                  {21, SIMT_EARLY, 0},
-                 {22, SIMT_DEADLOCK, 0}};
+                 {22, SIMT_DEADLOCK, 0},
+                 {23, SIMT_UNWRITTEN, 0},
+                 {24, SIMT_BOUNDS, 0},
+                 {25, SIMT_PROXY, 0},
+                 {26, SIMT_MISALIGNED, 0},
+                 {27, SIMT_DIVERGENT, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (uint64_t seed = 0; seed < 12; seed++) {
             struct simt_report bad = run(cases[i].number, 0, seed), good = run(cases[i].number, 1, seed);

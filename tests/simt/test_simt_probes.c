@@ -37,23 +37,29 @@ static void *buffer_named(const char *name)
     return NULL;
 }
 
-/* Runs probe i; the buffers stay until simt_reset. */
-static struct probe run(int i, uint64_t seed, uint32_t arch)
+/* Runs probe i with `more` constants; the buffers stay until simt_reset. */
+static struct simt_report launch(int i, uint64_t seed, uint32_t arch, const char *more, struct probe *out)
 {
     static _Alignas(64) unsigned char params[PROBE_PARAMS_MAX];
     buffer_count = tensor_count = 0;
     struct probe p = probes_get(i, &io, params);
     char constants[220], file[120];
-    snprintf(constants, sizeof constants, "ROSE_ARCH=%u %s", p.arch ? p.arch : arch, p.constants);
+    snprintf(constants, sizeof constants, "ROSE_ARCH=%u %s%s", p.arch ? p.arch : arch, p.constants, more);
+    *out = p;
     snprintf(file, sizeof file, "tests/simt/kernels/cuda/%s.cu", p.kernel);
-    struct simt_report r = simt_launch(&(struct simt_launch){.kernel = simt_kernel(file, p.kernel, constants),
-                                                             .grid = {p.grid},
-                                                             .block = {p.block},
-                                                             .cluster = p.cluster,
-                                                             .cooperative = p.cooperative,
-                                                             .shared_bytes = p.shared_bytes,
-                                                             .seed = seed},
-                                       params);
+    return simt_launch(&(struct simt_launch){.kernel = simt_kernel(file, p.kernel, constants),
+                                             .grid = {p.grid},
+                                             .block = {p.block},
+                                             .cluster = p.cluster,
+                                             .cooperative = p.cooperative,
+                                             .shared_bytes = p.shared_bytes,
+                                             .seed = seed},
+                       params);
+}
+static struct probe run(int i, uint64_t seed, uint32_t arch)
+{
+    struct probe p;
+    struct simt_report r = launch(i, seed, arch, "", &p);
     if (r.fault) fprintf(stderr, "%s:\n", p.name);
     CHECK_SIMT_CLEAN(r);
     return p;
@@ -215,6 +221,20 @@ TEST(synchronisation)
     simt_reset();
 }
 
+/* A consumer that does not wait at its named barrier; a grid barrier that one block has left. */
+TEST(mistakes_of_synchronisation)
+{
+    struct probe p;
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct simt_report r = launch(find("probe_sync", 0), seed, 900, " MISTAKE=1", &p);
+        if (r.fault != SIMT_UNWRITTEN && r.fault != SIMT_DIVERGENT) CHECK_SIMT(r, SIMT_RACE);
+        simt_reset();
+        r = launch(find("probe_sync", 0), seed, 900, " MISTAKE=2", &p);
+        CHECK_SIMT(r, SIMT_DEADLOCK);
+        simt_reset();
+    }
+}
+
 TEST(accesses)
 {
     run(find("probe_access", 0), 3, 800);
@@ -305,5 +325,5 @@ TEST(functions)
     simt_reset();
 }
 
-TEST_MAIN(CASE(clean_and_the_same_in_every_order), CASE(warps), CASE(tma_images), CASE(synchronisation), CASE(accesses), CASE(clusters_and_tensor_maps),
+TEST_MAIN(CASE(clean_and_the_same_in_every_order), CASE(warps), CASE(tma_images), CASE(synchronisation), CASE(mistakes_of_synchronisation), CASE(accesses), CASE(clusters_and_tensor_maps),
           CASE(functions))

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/rose.cuh"
 #include "kernels/cuda/common/async.cuh"
 #include "kernels/cuda/common/mbarrier.cuh"
+#include "kernels/cuda/common/tma.cuh"
 
 struct faults_params {
     const uint32_t *x; /* [128] */
@@ -121,6 +122,39 @@ KERNEL(faults, struct faults_params, p, 64, 1)
     if (t == 0) grid_dependency_wait();
     block_sync();
     p.y[i] = v + p.x[i];
+#elif CASE == 23 /* shared memory that nobody wrote */
+    if (FIXED || t < 63) s[t] = p.x[i];
+    block_sync();
+    p.y[i] = s[63 - t];
+#elif CASE == 24 /* one element past a shared array */
+    s[t] = p.x[i];
+    if (t == 5) s[FIXED ? 5 : 64] = 7;
+    block_sync();
+    p.y[i] = s[t];
+#elif CASE == 25 /* ordinary stores to global memory, read by the copy engine without a fence for it */
+    SHARED(mbarrier, bar, 1);
+    SHARED(u32x4, box, 4);
+    if (t == 0) mbarrier_init(bar, 1), fence_mbarrier_init();
+    p.y[i] = p.x[i];
+    if (FIXED) fence_proxy_async_global();
+    block_sync();
+    if (t == 0) mbarrier_arrive_expect(bar, 64), bulk_load(box, p.y + 64 * block_x(), 64, bar, l2_evict_first());
+    mbarrier_wait(bar, 0);
+    block_sync();
+    if (t < 16) p.y[i] = ((const uint32_t *)box)[t] + 1;
+#elif CASE == 26 /* a bulk copy of a size that is no multiple of 16 bytes */
+    SHARED(mbarrier, bar, 1);
+    SHARED(u32x4, box, 4);
+    if (t == 0) {
+        mbarrier_init(bar, 1), fence_mbarrier_init();
+        mbarrier_arrive_expect(bar, FIXED ? 64 : 60), bulk_load(box, p.x, FIXED ? 64 : 60, bar, l2_evict_first());
+        mbarrier_wait(bar, 0);
+    }
+#elif CASE == 27 /* half of the block leaves before the barrier */
+    if (!FIXED && t >= 32) return;
+    s[t] = t;
+    block_sync();
+    p.y[i] = s[t];
 #elif CASE == 22 /* a grid barrier that one block does not reach */
     if (FIXED || block_x() == 0) grid_barrier(p.flag);
 #endif
