@@ -162,7 +162,7 @@ static const char judge_before[] = "<|im_start|>system\nJudge whether the Docume
 static const char judge_after[] = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
 static const char judge_instruction[] = "Given a web search query, retrieve relevant passages that answer the query";
 
-/* The form that the Qwen3 rerankers were trained on: the frame's control tokens count, the texts' do not. */
+/* The form that the Qwen3 rerankers were trained on: the frame's control tokens count, the texts' if asked for. */
 static enum rose_status encode_judge(const struct rose_engine *e, const struct rose_request *r, struct str query, struct str document, struct input *in, struct rose_error *err)
 {
     const struct tokenizer *t = e->text.tokenizer;
@@ -175,7 +175,7 @@ static enum rose_status encode_judge(const struct rose_engine *e, const struct r
     strbuf_add(&text, document.p, document.n);
     enum rose_status s = text.failed ? status_set(err, ROSE_NO_MEMORY, "out of memory") : ROSE_OK;
     if (s == ROSE_OK) s = tokenizer_encode(t, str_of(judge_before), TOKENIZER_PARSE_SPECIAL, &before, err);
-    if (s == ROSE_OK) s = tokenizer_encode(t, strbuf_str(&text), 0, &body, err);
+    if (s == ROSE_OK) s = tokenizer_encode(t, strbuf_str(&text), r->tokenize_flags & ROSE_TOKENIZE_PARSE_SPECIAL ? TOKENIZER_PARSE_SPECIAL : 0, &body, err);
     if (s == ROSE_OK) s = tokenizer_encode(t, str_of(judge_after), TOKENIZER_PARSE_SPECIAL, &after, err);
     strbuf_free(&text);
     size_t frame = before.n + after.n, keep = body.n;

@@ -171,9 +171,15 @@ static enum rose_status parse_number(struct parser *p, struct json *out)
     text[digits.n] = '\0';
     out->number = strtod(text, NULL);
     int64_t i;
+    uint64_t wide = 0;
     if (integer && str_to_i64(digits, &i)) {
         out->is_integer = true;
         out->integer = i;
+    } else if (integer) {
+        bool fits = digits.p[0] != '-';
+        for (size_t k = 0; fits && k < digits.n; k++) fits = !__builtin_mul_overflow(wide, (uint64_t)10, &wide) && !__builtin_add_overflow(wide, (uint64_t)(digits.p[k] - '0'), &wide);
+        out->is_wide = fits;
+        if (fits) out->integer = (int64_t)wide;
     }
     return ROSE_OK;
 }
@@ -387,6 +393,7 @@ void json_add_value(struct strbuf *b, const struct json *v)
     case JSON_STRING: json_add_str(b, v->string); break;
     case JSON_NUMBER:
         if (v->is_integer) strbuf_printf(b, "%lld", (long long)v->integer);
+        else if (v->is_wide) strbuf_printf(b, "%llu", (unsigned long long)v->integer);
         else json_add_num(b, v->number);
         break;
     case JSON_ARRAY:

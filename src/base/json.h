@@ -13,6 +13,7 @@ struct json {
     enum json_type type;
     uint32_t count;      /* elements or members */
     bool is_integer;     /* the number was written without fraction or exponent and fits integer */
+    bool is_wide;        /* so written, from 2^63 to 2^64 - 1: integer has its 64 bits, and is_integer is false */
     size_t offset;       /* byte offset in the text, for messages */
     union {
         struct {

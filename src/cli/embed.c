@@ -15,7 +15,7 @@
 static struct {
     const char *output, *format, *prompt, *pooling, *normalize, *truncate;
     int64_t dimensions;
-    bool sparse, tokens, restart;
+    bool sparse, tokens, restart, parse_special;
 } o;
 
 static const struct option options[] = {
@@ -27,6 +27,7 @@ static const struct option options[] = {
     {"dimensions", 'd', OPTION_INT, NULL, "N", NULL, "0", 0, 1 << 20, "keep the first N values (Matryoshka); 0: all", &o.dimensions},
     {"normalize", 0, OPTION_CHOICE, NULL, NULL, "model|on|off", "model", 0, 0, "to length 1", &o.normalize},
     {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error", &o.truncate},
+    {"parse-special", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "control tokens spelt out in a text are those tokens, as for sentence-transformers and TEI", &o.parse_special},
     {"sparse", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "weights of tokens from the model's lexical head (BGE-M3)", &o.sparse},
     {"tokens", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a vector a token instead of one a text", &o.tokens},
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens},
@@ -98,6 +99,7 @@ static enum rose_status request(void *arg, size_t i, struct rose_request *r, str
     r->normalize = !strcmp(o.normalize, "on") ? ROSE_ON : !strcmp(o.normalize, "off") ? ROSE_OFF : ROSE_DEFAULT;
     r->truncate = !strcmp(o.truncate, "left") ? ROSE_TRUNCATE_LEFT : !strcmp(o.truncate, "right") ? ROSE_TRUNCATE_RIGHT : ROSE_TRUNCATE_NONE;
     r->sparse = o.sparse;
+    r->tokenize_flags = o.parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0;
     return ROSE_OK;
 }
 
@@ -208,6 +210,7 @@ static enum rose_status go_on(struct embed *e, struct rose_error *err)
     resume_option(&m.resume, "normalize", o.normalize);
     resume_option(&m.resume, "truncate", o.truncate);
     resume_option(&m.resume, "ctx", context);
+    resume_option(&m.resume, "parse-special", o.parse_special ? "on" : "off");
     resume_option(&m.resume, "sparse", o.sparse ? "on" : "off");
     resume_option(&m.resume, "tokens", o.tokens ? "on" : "off");
     return resume(e, &m, err);

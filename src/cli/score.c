@@ -15,7 +15,7 @@
 static struct {
     const char *output, *query, *instruction, *truncate;
     int64_t top;
-    bool raw, restart;
+    bool raw, restart, parse_special;
 } o;
 
 #define OUTPUT_OPTIONS                                                                                                                               \
@@ -25,6 +25,7 @@ static struct {
     {"raw", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "logits instead of scores or probabilities", &o.raw},                                       \
     {"truncate", 0, OPTION_CHOICE, NULL, NULL, "none|left|right", "none", 0, 0, "which end of a text that is too long is cut off; none: an error",    \
      &o.truncate},                                                                                                                                   \
+    {"parse-special", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "control tokens spelt out in a text are those tokens, as for sentence-transformers and TEI", &o.parse_special}, \
     {"step-tokens", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 65536, "token budget of a batch of texts; 0: 1024, on a GPU 8192", &cli_common.step_tokens}
 
 static const struct option options[] = {
@@ -168,6 +169,7 @@ static enum rose_status request(void *arg, size_t i, struct rose_request *r, str
     r->instruction = o.instruction;
     r->activation = o.raw ? ROSE_OFF : ROSE_DEFAULT;
     r->truncate = truncation();
+    r->tokenize_flags = o.parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0;
     return ROSE_OK;
 }
 
@@ -293,6 +295,7 @@ static enum rose_status request_part(void *arg, size_t i, struct rose_request *r
     r->prompt = text.p;
     r->prompt_bytes = text.n;
     r->truncate = truncation();
+    r->tokenize_flags = o.parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0;
     return ROSE_OK;
 }
 
@@ -333,6 +336,7 @@ static enum rose_status go_on(struct score *s, size_t *lines, struct rose_error 
     resume_option(&m.resume, "instruction", o.instruction ? o.instruction : "");
     resume_option(&m.resume, "raw", o.raw ? "on" : "off");
     resume_option(&m.resume, "truncate", o.truncate);
+    resume_option(&m.resume, "parse-special", o.parse_special ? "on" : "off");
     resume_option(&m.resume, "ctx", context);
     resume_option(&m.resume, "top", top);
     return texts_resume(&m, &s->lines, &s->out, lines, err);

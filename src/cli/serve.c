@@ -16,7 +16,7 @@ static struct {
     const char *host, *unix_path, *tls_cert, *tls_key, *api_keys, *cors, *log_format;
     int64_t port, grpc_port, max_body, max_headers, max_output, connections, per_address, max_waiting, cache_ready;
     double idle, read, write, ping, drain, stretch, stall;
-    bool access_log, null_model, shared_memory, any_model, auto_truncate;
+    bool access_log, null_model, shared_memory, any_model, auto_truncate, parse_special;
     struct option_list alias, task;
 } o;
 
@@ -34,6 +34,7 @@ static const struct option options[] = {
     {"alias", 0, OPTION_LIST, NULL, "NAME", NULL, NULL, 0, 0, "what requests call the model; once a MODEL, in their order", &o.alias},
     {"any-model", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "a request that names a model which is not here goes to the first that can answer it, as with TEI", &o.any_model},
     {"auto-truncate", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "texts to embed, rank, score or classify that are too long are cut off, as with TEI's option; without it requests have to ask for that", &o.auto_truncate},
+    {"parse-special", 0, OPTION_FLAG, NULL, NULL, NULL, NULL, 0, 0, "control tokens spelt out in texts to embed, rank, score or classify are those tokens, as for TEI and sentence-transformers; without it they are plain text", &o.parse_special},
     {"task", 0, OPTION_LIST, NULL, "TASK", NULL, NULL, 0, 0, "what the model is for: auto (what its files say), generate, embed, classify or score; once a MODEL, in their order", &o.task},
     {.type = OPTION_GROUP, .help = "Limits:"},
     {"max-sequences", 0, OPTION_INT, NULL, "N", NULL, "0", 0, 4096, "sequences running at once; 0: 64, on a GPU 256", &cli_common.sequences},
@@ -135,11 +136,13 @@ static void fill(struct server_options *s)
     s->drain_s = o.drain;
     s->stall_s = o.stall;
     s->log_json = !strcmp(o.log_format, "json");
+    s->log_debug = !strcmp(cli_common.log, "debug");
     s->log_requests = o.access_log && !cli_common.quiet;
     s->null_model = o.null_model;
     s->no_shared_memory = !o.shared_memory;
     s->any_model = o.any_model;
     s->auto_truncate = o.auto_truncate;
+    s->parse_special = o.parse_special;
 }
 
 /* The models among the words, by their names; the repositories stay words. */

@@ -118,19 +118,31 @@ static bool read_one(const struct field *f, const char *name, const struct json 
     }
 }
 
-bool fields_read(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, struct api_error *e)
+/* unknown NULL: a field without a row is refused. */
+static bool read_fields(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, char *unknown, size_t room, struct api_error *e)
 {
     if (object->type != JSON_OBJECT) return api_error_field(e, *where ? where : NULL, "the request's body must be a JSON object");
     char name[96];
     for (uint32_t i = 0; i < object->count; i++) {
         struct str key = json_member(object, i)->key;
         snprintf(name, sizeof name, "%s%.*s", where, (int)ROSE_MIN(key.n, 64), key.p);
-        size_t row = 0;
+        size_t row = 0, n = unknown ? strlen(unknown) : 0;
         while (row < rows && !str_is(key, table[row].name)) row++;
-        if (row == rows) return api_error_set(e, 400, "invalid_request_error", "unknown_parameter", name, "unknown field %s", name);
-        if (!read_one(&table[row], name, &json_member(object, i)->value, target, arena, e)) return false;
+        if (row == rows && !unknown) return api_error_set(e, 400, "invalid_request_error", "unknown_parameter", name, "unknown field %s", name);
+        if (row == rows) snprintf(unknown + n, room - n, "%s%s", n ? ", " : "", name);
+        else if (!read_one(&table[row], name, &json_member(object, i)->value, target, arena, e)) return false;
     }
     return true;
+}
+
+bool fields_read(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, struct api_error *e)
+{
+    return read_fields(table, rows, where, object, target, arena, NULL, 0, e);
+}
+
+bool fields_read_known(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, char *unknown, size_t room, struct api_error *e)
+{
+    return read_fields(table, rows, where, object, target, arena, unknown, room, e);
 }
 
 const char *fields_terminated(struct arena *arena, const char *name, struct str text, struct api_error *e)

@@ -1,5 +1,5 @@
-/* Requests by table: each field of a JSON object has a row that says what it is. Nothing is silently ignored: a field without a row, and a
- * row that says so, refuse the request and name the field. null counts as absent.
+/* Requests by table: each field of a JSON object has a row that says what it is. Nothing is silently ignored (but on TEI's routes what TEI ignores): a
+ * field without a row, and a row that says so, refuse the request and name the field. null counts as absent.
  */
 #ifndef ROSE_SERVER_FIELDS_H
 #define ROSE_SERVER_FIELDS_H
@@ -48,6 +48,8 @@ struct field {
 
 /* Read a whole object into target. `where` comes before names in messages ("" or "stream_options."). */
 bool fields_read(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, struct api_error *e);
+/* The same, but a field without a row is left out, as TEI does; its name is added to unknown[room] ("a, b"), which the caller has begun. */
+bool fields_read_known(const struct field *table, size_t rows, const char *where, const struct json *object, void *target, struct arena *arena, char *unknown, size_t room, struct api_error *e);
 /* A zero-terminated copy of a text; NULL with *e set when memory is out, or a NUL character would cut it short. */
 const char *fields_terminated(struct arena *arena, const char *name, struct str text, struct api_error *e);
 

@@ -414,7 +414,7 @@ static bool prepare(struct generation *g, struct api_error *e)
     struct arena *arena = &g->http->arena;
     g->created = (int64_t)time(NULL);
     if (!g->model) g->model = models_find(owner, r->model, ROSE_CAN_GENERATE);
-    if (!g->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(r->model.n, 200), r->model.p);
+    if (!g->model) return models_missing(owner, r->model, e);
     g->http->log_model = g->model->name;
     if (owner->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
     if (r->kind == API_CHAT && !openai_roles(r->messages, g->model->info.chat_template, e)) return false;

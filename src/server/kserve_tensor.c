@@ -133,7 +133,7 @@ static uint16_t bf16_from_float(float x)
 }
 
 static const struct { int64_t low; uint64_t high; } limits[KSERVE_TYPES] = {
-    [KSERVE_UINT8] = {0, UINT8_MAX}, [KSERVE_UINT16] = {0, UINT16_MAX}, [KSERVE_UINT32] = {0, UINT32_MAX}, [KSERVE_UINT64] = {0, INT64_MAX},
+    [KSERVE_UINT8] = {0, UINT8_MAX}, [KSERVE_UINT16] = {0, UINT16_MAX}, [KSERVE_UINT32] = {0, UINT32_MAX}, [KSERVE_UINT64] = {0, UINT64_MAX},
     [KSERVE_INT8] = {INT8_MIN, INT8_MAX}, [KSERVE_INT16] = {INT16_MIN, INT16_MAX}, [KSERVE_INT32] = {INT32_MIN, INT32_MAX}, [KSERVE_INT64] = {INT64_MIN, INT64_MAX},
 };
 
@@ -156,7 +156,11 @@ static bool value_from_json(const struct json *v, const struct kserve_tensor *t,
     }
     case KSERVE_BF16: return wrong(e, t, "datatype BF16 has no form in JSON: send it as binary data");
     default:
-        if (v->type != JSON_NUMBER || !v->is_integer) return wrong(e, t, "a value of datatype %s must be an integer", types[t->type].name);
+        if (v->type == JSON_NUMBER && v->is_wide && t->type == KSERVE_UINT64) {
+            write_integer(to, bytes, (uint64_t)v->integer);
+            return true;
+        }
+        if (v->type != JSON_NUMBER || !v->is_integer) return wrong(e, t, "a value of datatype %s must be an integer%s", types[t->type].name, v->type == JSON_NUMBER && v->is_wide ? " that fits it" : "");
         if (v->integer < limits[t->type].low || (v->integer > 0 && (uint64_t)v->integer > limits[t->type].high))
             return wrong(e, t, "%lld is outside of datatype %s", (long long)v->integer, types[t->type].name);
         write_integer(to, bytes, (uint64_t)v->integer);

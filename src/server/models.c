@@ -131,8 +131,21 @@ struct model *models_find(struct models *m, struct str name, unsigned can)
         }
         if (str_is(name, c->name) && (!best || c->version > best->version)) best = c;
     }
-    if (name.n && !best && m->options->any_model) return models_find(m, STR(""), can);
+    const struct model *known = name.n && !best && m->options->any_model ? models_lookup(m, name, 0) : NULL;
+    bool moves = known && (known->state == MODEL_LOADING || known->state == MODEL_UNLOADING); /* it is here all the same, and no other is it */
+    if (name.n && !best && m->options->any_model && !moves) return models_find(m, STR(""), can);
     return name.n ? best : first;
+}
+
+bool models_missing(struct models *m, struct str name, struct api_error *e)
+{
+    for (int i = 0; i < m->count; i++) {
+        const struct model *c = &m->models[i];
+        if ((name.n && !str_is(name, c->name)) || (c->state != MODEL_LOADING && c->state != MODEL_UNLOADING)) continue;
+        bool comes = c->state == MODEL_LOADING || c->again;
+        return api_error_set(e, 503, "server_error", "model_not_ready", "model", "model \"%s\" is being %s%s", c->name, comes ? "loaded: ask again in a moment" : "unloaded", comes || name.n ? "" : ", and no other is here");
+    }
+    return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p);
 }
 
 struct model *models_lookup(struct models *m, struct str name, int version)

@@ -81,6 +81,9 @@ struct rose_engine *model_detach(struct models *m, struct model *model);
 /* A ready one by name, of the highest version. An empty name is the first ready one that can do something of `can` (ROSE_CAN_* bits; 0: whatever), else
  * the first, whose engine says what it does instead. NULL: none. */
 struct model *models_find(struct models *m, struct str name, unsigned can);
+/* Why models_find had none: 503 while the model of that name (of none: any) is being loaded or unloaded, else 404. False. */
+struct api_error;
+bool models_missing(struct models *m, struct str name, struct api_error *e);
 /* Any state; version 0: the highest ready, else the highest. */
 struct model *models_lookup(struct models *m, struct str name, int version);
 /* What names this version among all that are up: the name, and of versions that do not answer to it NAME/versions/N, in `to` [MODEL_LABEL_MAX]. */

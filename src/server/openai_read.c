@@ -76,7 +76,7 @@ static bool read_seed(void *target, const struct json *v, struct arena *arena, s
 {
     struct rose_sampling *s = &((struct api_request *)target)->rose.sampling;
     (void)arena;
-    if (v->type != JSON_NUMBER || !v->is_integer) return api_error_field(e, "seed", "seed must be an integer of 64 bits");
+    if (v->type != JSON_NUMBER || !(v->is_integer || v->is_wide)) return api_error_field(e, "seed", "seed must be an integer of 64 bits");
     s->seed = (uint64_t)v->integer;
     s->has_seed = true;
     return true;

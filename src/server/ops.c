@@ -94,14 +94,19 @@ static struct model *find_model(struct server *s, struct httpd_request *r, struc
 {
     struct model *m = models_find(&s->models, name, can);
     struct api_error e;
-    if (!m && !api_error_set(&e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p)) route_error(r, &e);
+    if (!m && !models_missing(&s->models, name, &e)) route_error(r, &e);
     return m;
 }
 
 void ops_model(struct server *s, struct httpd_request *r)
 {
-    struct model *m = find_model(s, r, str_of(r->path + strlen("/v1/models/")), 0);
-    if (!m) return;
+    struct str name = str_of(r->path + strlen("/v1/models/"));
+    struct model *m = models_lookup(&s->models, name, 0); /* what is here, as in the list: with --any-model requests may use other names all the same */
+    struct api_error e;
+    if ((!m || m->state != MODEL_READY) && !models_missing(&s->models, name, &e)) {
+        route_error(r, &e);
+        return;
+    }
     struct strbuf b = {0};
     add_model(m, &b);
     reply_json(r, 200, &b);
@@ -221,7 +226,8 @@ static void count_tokens(struct server *s, struct counting *c)
     const struct api_tokens *t = &c->tokens;
     struct str text = t->text;
     bool chat = t->messages != NULL;
-    int flags = t->add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL;
+    bool parse = s->options->parse_special && !(c->model->info.tasks & ROSE_CAN_GENERATE); /* the ids that its texts get */
+    int flags = (t->add_special_tokens ? 0 : ROSE_TOKENIZE_NO_SPECIAL) | (parse ? ROSE_TOKENIZE_PARSE_SPECIAL : 0);
     if (!fits(c->model, text, c->http)) return;
     c->http->owner = c;
     if (text.n >= BESIDE_BYTES && (c->job = beside_tokenize(&s->models, c->model, text, chat, flags, c->ids, counted, c)) != NULL) {

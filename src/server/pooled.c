@@ -28,6 +28,10 @@ static void add_times(const struct pooled_call *c, const struct texts *t)
     double characters = 0, total = 1000 * (httpd_now() - http->began_s), queue = 1000 * t->queued_s, tokenising = 1000 * t->taken_s;
     for (int i = 0; i < t->count; i++) characters += characters_of(t->inputs[i].text) + characters_of(t->inputs[i].pair);
     queue = ROSE_MIN(queue, total - tokenising); /* of many texts one waits while others are tokenised */
+    struct rose_device *device = t->models->options->rose_device;
+    struct rose_memory *none = NULL; /* a device that is no GPU says so before it looks at the handle */
+    bool gpu = device && rose_memory_open(device, NULL, 0, 0, 0, &none, NULL) != ROSE_UNSUPPORTED;
+    httpd_add_header(http, "x-compute-type", gpu ? "gpu+optimized" : "cpu+optimized");
     add_number(http, "x-compute-characters", characters);
     add_number(http, "x-compute-tokens", t->tokens);
     add_number(http, "x-compute-time", floor(total));
@@ -221,6 +225,11 @@ const struct json *pooled_body(struct httpd_request *http, struct api_error *e)
     return NULL;
 }
 
+void pooled_say_unknown(const struct server *s, const struct httpd_request *http, const char *unknown)
+{
+    if (s->options->log_debug && unknown[0]) log_line(s->options, "debug", "%s: fields that mean nothing there are left out: %s (request %s)", http->path, unknown, http->id);
+}
+
 static bool begin(struct server *s, struct httpd_request *http, enum pooled_route route, const struct json *body, struct api_error *e)
 {
     static const struct texts_handler handler = {done, failed};
@@ -234,12 +243,13 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
     c->http = http;
     c->request.truncate = s->options->auto_truncate;
     if (!pooled_read(route, body, &http->arena, &c->request, e)) return false;
-    struct str name = c->request.model;
+    pooled_say_unknown(s, http, c->request.unknown);
     c->model = find_model(&s->models, &c->request);
-    if (!c->model) return api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p);
+    if (!c->model) return models_missing(&s->models, c->request.model, e);
     http->log_model = c->model->name;
     if (s->draining) return api_error_set(e, 503, "server_error", "shutting_down", NULL, "the server is shutting down and takes no new requests");
     rose_request_init(&rose);
+    rose.tokenize_flags = s->options->parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0;
     if (!model_has(c, e) || !fill(c, &rose, e) || !plan(c, &rose, &task, &list, &count, &field, e)) return false;
     struct texts *t = texts_new(http, &s->models, c->model, task, list, count);
     if (!t) return no_memory(e);
@@ -305,7 +315,8 @@ void pooled_info(struct server *s, struct httpd_request *http)
     for (int i = 0; i < s->models.count && !m; i++)
         if (s->models.models[i].state == MODEL_READY && s->models.models[i].info.tasks & ~(unsigned)ROSE_CAN_GENERATE) m = &s->models.models[i];
     if (!m) {
-        api_error_set(&e, 404, "not_found_error", "model_not_found", NULL, "no model here embeds, ranks or classifies");
+        models_missing(&s->models, STR(""), &e);
+        if (e.status == 404) api_error_set(&e, 404, "not_found_error", "model_not_found", NULL, "no model here embeds, ranks or classifies");
         pooled_refuse(http, true, &e);
         return;
     }

@@ -28,6 +28,7 @@ struct pooled_request {
     /* Read by the tables, used by the reader. */
     const struct json *input, *other, *query, *parameters;
     struct str encoding_format, direction;
+    char unknown[200]; /* TEI's routes: fields that were left out, as there */
 };
 
 /* The route's form of a request; all memory is the arena's or the body's. out->truncate: what counts where the request does not say. */
@@ -35,6 +36,9 @@ bool pooled_read(enum pooled_route route, const struct json *body, struct arena 
 
 /* A text, texts, or with `ids` token ids or lists of them; *single: not in a list. */
 bool pooled_read_list(const struct json *v, const char *field, bool ids, struct arena *arena, struct text_input **out, int *count, bool *single, struct api_error *e);
+
+/* Fields that a TEI route left out: a line, where the log has debug lines. */
+void pooled_say_unknown(const struct server *s, const struct httpd_request *http, const char *unknown);
 
 /* The request's JSON; NULL: *e says why. */
 const struct json *pooled_body(struct httpd_request *http, struct api_error *e);

@@ -63,10 +63,8 @@ static bool read_input_type(void *target, const struct json *v, struct arena *a,
 /* --- the tables -------------------------------------------------------------------------------------------------------------------------- */
 
 #define COMMON ROW("model", FIELD_TEXT, model, 0, 0), IGNORE("user"), ROW("priority", FIELD_INT, priority, -(1 << 30), 1 << 30), CALL("truncate_prompt_tokens", read_truncate_tokens)
-/* `options` are those of Hugging Face's hosted service (caching, waiting for a model). */
-#define TEI                                                                                                                                          \
-    ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("model", FIELD_TEXT, model, 0, 0), IGNORE("options"), \
-        NEUTRAL("parameters", 0, "send its fields beside inputs")
+/* Any other field is left out, as TEI does. */
+#define TEI ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("model", FIELD_TEXT, model, 0, 0)
 #define EMBEDDING                                                                                                                                    \
     ROW("input", FIELD_ANY, input, 0, 0), ROW("encoding_format", FIELD_TEXT, encoding_format, 0, 0), ROW("dimensions", FIELD_INT, dimensions, 1, 1 << 20), \
         ROW("prompt_name", FIELD_TEXT, prompt_name, 0, 0), CALL("input_type", read_input_type), CALL("normalize", read_normalize),                    \
@@ -106,8 +104,7 @@ static const struct field tei_other_fields[] = {TEI, ROW("inputs", FIELD_ANY, in
 static const struct field tei_rerank_fields[] = {TEI, ROW("query", FIELD_ANY, query, 0, 0), ROW("texts", FIELD_ANY, other, 0, 0), ROW("raw_scores", FIELD_BOOL, raw_scores, 0, 0),
                                                  ROW("return_text", FIELD_BOOL, return_text, 0, 0)};
 static const struct field tei_predict_fields[] = {TEI, ROW("inputs", FIELD_ANY, input, 0, 0), ROW("raw_scores", FIELD_BOOL, raw_scores, 0, 0)};
-static const struct field tei_similarity_fields[] = {ROW("inputs", FIELD_OBJECT, input, 0, 0), ROW("parameters", FIELD_OBJECT, parameters, 0, 0), ROW("model", FIELD_TEXT, model, 0, 0),
-                                                     IGNORE("options")};
+static const struct field tei_similarity_fields[] = {ROW("inputs", FIELD_OBJECT, input, 0, 0), ROW("parameters", FIELD_OBJECT, parameters, 0, 0), ROW("model", FIELD_TEXT, model, 0, 0)};
 static const struct field tei_similarity_inputs[] = {ROW("source_sentence", FIELD_ANY, query, 0, 0), ROW("sentences", FIELD_ANY, other, 0, 0)};
 static const struct field tei_similarity_parameters[] = {ROW("truncate", FIELD_BOOL, truncate, 0, 0), CALL("truncation_direction", read_direction), ROW("prompt_name", FIELD_TEXT, prompt_name, 0, 0)};
 
@@ -199,8 +196,8 @@ static bool read_pairs(struct pooled_request *r, const char *first, const char *
 static bool read_similarity(struct pooled_request *r, struct arena *a, struct api_error *e)
 {
     if (!r->input) return api_error_field(e, "inputs", "inputs is missing");
-    if (!fields_read(tei_similarity_inputs, ROSE_COUNT(tei_similarity_inputs), "inputs.", r->input, r, a, e)) return false;
-    if (r->parameters && !fields_read(tei_similarity_parameters, ROSE_COUNT(tei_similarity_parameters), "parameters.", r->parameters, r, a, e)) return false;
+    if (!fields_read_known(tei_similarity_inputs, ROSE_COUNT(tei_similarity_inputs), "inputs.", r->input, r, a, r->unknown, sizeof r->unknown, e)) return false;
+    if (r->parameters && !fields_read_known(tei_similarity_parameters, ROSE_COUNT(tei_similarity_parameters), "parameters.", r->parameters, r, a, r->unknown, sizeof r->unknown, e)) return false;
     if (r->query && r->query->type != JSON_STRING) return api_error_field(e, "inputs.source_sentence", "inputs.source_sentence must be a string");
     return read_pairs(r, "inputs.source_sentence", "inputs.sentences", a, e);
 }
@@ -215,7 +212,9 @@ bool pooled_read(enum pooled_route route, const struct json *body, struct arena 
 {
     bool single;
     *r = (struct pooled_request){.route = route, .normalize = -1, .activation = -1, .return_documents = -1, .truncate = r->truncate};
-    if (!fields_read(tables[route].fields, tables[route].count, "", body, r, a, e)) return false;
+    if (!(pooled_is_tei(route) ? fields_read_known(tables[route].fields, tables[route].count, "", body, r, a, r->unknown, sizeof r->unknown, e)
+                               : fields_read(tables[route].fields, tables[route].count, "", body, r, a, e)))
+        return false;
     switch (route) {
     case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
     case POOLED_CLASSIFY: return pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);

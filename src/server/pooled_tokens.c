@@ -13,6 +13,7 @@ struct tokens_request {
     struct str model, prompt_name;
     const struct json *inputs, *ids;
     bool add_special, skip_special;
+    char unknown[200];
 };
 
 #define ROW(name, kind, member) {name, kind, offsetof(struct tokens_request, member), 0, 0, NULL, NULL}
@@ -25,7 +26,7 @@ static bool no_memory(struct api_error *e) { return api_error_set(e, 503, "serve
 static struct model *find(struct server *s, struct str name, struct api_error *e)
 {
     struct model *m = models_find(&s->models, name, ~(unsigned)ROSE_CAN_GENERATE);
-    if (!m) api_error_set(e, 404, "not_found_error", "model_not_found", "model", "there is no model \"%.*s\" here; see /v1/models", (int)ROSE_MIN(name.n, 200), name.p);
+    if (!m) models_missing(&s->models, name, e);
     return m;
 }
 
@@ -155,11 +156,12 @@ static struct call *read_texts(struct server *s, struct httpd_request *http, con
     struct str prompt;
     bool single;
     int count;
-    if (!fields_read(tokenize_fields, ROSE_COUNT(tokenize_fields), "", body, &r, &http->arena, e)) return NULL;
+    if (!fields_read_known(tokenize_fields, ROSE_COUNT(tokenize_fields), "", body, &r, &http->arena, r.unknown, sizeof r.unknown, e)) return NULL;
+    pooled_say_unknown(s, http, r.unknown);
     if (!(*model = find(s, r.model, e)) || !find_prompt(*model, r.prompt_name, &prompt, e) || !pooled_read_list(r.inputs, "inputs", false, &http->arena, &texts, &count, &single, e)) return NULL;
     for (int i = 0; i < count; i++) *cost += prompt.n + texts[i].text.n;
     if (*cost > TEXT_MOST) return api_error_set(e, 413, "invalid_request_error", "too_large", "inputs", "inputs have %zu bytes of text; at most %d are taken at once", *cost, TEXT_MOST), NULL;
-    struct call *c = new_call(false, r.add_special ? 0 : ROSE_TOKENIZE_NO_SPECIAL, count);
+    struct call *c = new_call(false, (r.add_special ? 0 : ROSE_TOKENIZE_NO_SPECIAL) | (s->options->parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0), count);
     for (int i = 0; c && i < count; i++) {
         struct str t = texts[i].text;
         char *whole = arena_alloc(&c->memory, prompt.n + t.n + 1);
@@ -178,7 +180,8 @@ static struct call *read_ids(struct server *s, struct httpd_request *http, const
     struct text_input *lists;
     bool single;
     int count;
-    if (!fields_read(decode_fields, ROSE_COUNT(decode_fields), "", body, &r, &http->arena, e)) return NULL;
+    if (!fields_read_known(decode_fields, ROSE_COUNT(decode_fields), "", body, &r, &http->arena, r.unknown, sizeof r.unknown, e)) return NULL;
+    pooled_say_unknown(s, http, r.unknown);
     if (!(*model = find(s, r.model, e))) return NULL;
     if (r.ids && r.ids->type != JSON_ARRAY) return api_error_field(e, "ids", "ids must be a list of token ids, or a list of such lists"), NULL;
     if (!pooled_read_list(r.ids, "ids", true, &http->arena, &lists, &count, &single, e)) return NULL;

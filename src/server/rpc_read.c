@@ -37,8 +37,8 @@ static struct json parameter_value(const infer_parameter *p)
         v.number = (double)v.integer;
         break;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_UINT64_PARAM:
-        v = (struct json){.type = JSON_NUMBER, .is_integer = p->uint64_param <= INT64_MAX};
-        v.integer = (int64_t)ROSE_MIN(p->uint64_param, (uint64_t)INT64_MAX);
+        v = (struct json){.type = JSON_NUMBER, .is_integer = p->uint64_param <= INT64_MAX, .is_wide = p->uint64_param > INT64_MAX};
+        v.integer = (int64_t)p->uint64_param;
         v.number = (double)p->uint64_param;
         break;
     case INFERENCE__INFER_PARAMETER__PARAMETER_CHOICE_DOUBLE_PARAM:

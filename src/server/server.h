@@ -28,7 +28,7 @@ struct server_options {
     double idle_s, read_s, write_s; /* until a request's headers are whole, until its body is, without progress of a reader */
     double ping_s, drain_s;
     double stall_s; /* work without a step for so long means that an engine is stuck, and /health says so */
-    bool log_json, log_requests;
+    bool log_json, log_requests, log_debug;
     /* Model repositories: what is in these directories is served under its own name, and loaded and unloaded by KServe's routes. */
     const char *const *repositories;
     int repositories_count;
@@ -36,6 +36,7 @@ struct server_options {
     const struct rose_engine_options *engine; /* with these options; NULL: none is loaded */
     bool any_model;        /* a request (not KServe's, whose path names it) for a model that is not here goes to the one it would get without a name */
     bool auto_truncate;    /* texts to embed, rank, score or classify that are too long are cut off at their end unless the request says otherwise (not KServe's) */
+    bool parse_special;    /* control tokens spelt out in texts to embed, rank, score or classify are those tokens */
     bool no_shared_memory; /* KServe's clients may not register any */
     bool null_model; /* answers come from a generator that costs nothing: what remains is the server's own work */
 };

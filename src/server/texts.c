@@ -19,6 +19,7 @@ struct texts *texts_new(struct httpd_request *http, struct models *models, struc
     *t = (struct texts){.http = http, .models = models, .model = model, .inputs = inputs, .count = count, .field = "input"};
     rose_request_init(&t->rose);
     t->rose.task = task;
+    t->rose.tokenize_flags = models->options->parse_special ? ROSE_TOKENIZE_PARSE_SPECIAL : 0;
     t->rose.group = ++groups;
     t->results = ARENA_ARRAY(&http->arena, struct text_result, (size_t)count + 1);
     t->requests = ARENA_ARRAY(&http->arena, struct texts_request, (size_t)count + 1);

@@ -29,6 +29,28 @@ TEST(values)
     arena_free(&arena);
 }
 
+/* Whole numbers of 64 bits, with and without a sign. */
+TEST(wide_numbers)
+{
+    static const struct { const char *text; bool integer, wide; uint64_t bits; } rows[] = {
+        {"9223372036854775807", true, false, INT64_MAX}, {"9223372036854775808", false, true, (uint64_t)1 << 63}, {"18446744073709551615", false, true, UINT64_MAX},
+        {"18446744073709551616", false, false, 0}, {"-9223372036854775808", true, false, (uint64_t)1 << 63}, {"-9223372036854775809", false, false, 0}, {"9223372036854775808.0", false, false, 0},
+        {"1e19", false, false, 0}, {"99999999999999999999999999", false, false, 0}};
+    for (size_t i = 0; i < ROSE_COUNT(rows); i++) {
+        const struct json *v = parse(rows[i].text);
+        CHECK(v && v->is_integer == rows[i].integer && v->is_wide == rows[i].wide);
+        if (v && (v->is_integer || v->is_wide)) {
+            struct strbuf b = {0};
+            CHECK((uint64_t)v->integer == rows[i].bits);
+            json_add_value(&b, v);
+            CHECK_STR(b.p, rows[i].text);
+            strbuf_free(&b);
+        }
+        if (v && v->is_wide) CHECK_INT(json_int(v, -7), -7); /* it fits no int64_t */
+        arena_free(&arena);
+    }
+}
+
 TEST(long_array)
 {
     struct strbuf b = {0};
@@ -86,4 +108,4 @@ TEST(looking_into_every_kind)
     CHECK(json_is_null(json_at(NULL, 0)) && !json_member(NULL, 0)->key.n);
 }
 
-TEST_MAIN(CASE(looking_into_every_kind), CASE(values), CASE(long_array), CASE(rejects), CASE(invalid_utf8))
+TEST_MAIN(CASE(looking_into_every_kind), CASE(values), CASE(wide_numbers), CASE(long_array), CASE(rejects), CASE(invalid_utf8))

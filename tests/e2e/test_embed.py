@@ -48,6 +48,26 @@ def a_hundred_texts_as_sentence_transformers():
 
 
 @case
+def control_tokens():
+    """--parse-special: as sentence-transformers takes them; else they are plain text."""
+    with open(os.path.join(GOLDEN, "control_tokens.json")) as f:
+        golden = json.load(f)
+    parsed, plain = ([a["embedding"] for a in embed(*more, items=golden["texts"])] for more in (["--parse-special"], []))
+    for i, want in enumerate(golden["embeddings"]):
+        assert cosine(parsed[i], want) > 0.99999, golden["texts"][i]
+        assert (cosine(plain[i], want) > 0.99999) == (i == 4), golden["texts"][i]
+    line = json.dumps({"query": "a [SEP] b", "document": "c"}).encode() + b"\n"
+    one, other = (json.loads(ok("score", MODEL, *more, input=line).text())["score"] for more in (["--parse-special"], []))
+    assert abs(one - other) > 1e-4, (one, other)
+    with tempfile.TemporaryDirectory() as folder:  # answers made the one way are not gone on with the other
+        name, out = os.path.join(folder, "in.txt"), os.path.join(folder, "out.jsonl")
+        with open(name, "w") as f:
+            f.write("a\n")
+        ok("embed", MODEL, name, "-o", out)
+        fails("embed", MODEL, name, "-o", out, "--parse-special", says="parse-special")
+
+
+@case
 def other_weights():
     for weights, least, mean in ((["f16"], 0.99999, 0.999996), (["bf16"], 0.99995, 0.99998), (["q8_0"], 0.999, 0.9996), (["q8_0", "--deterministic"], 0.9995, 0.9998)):
         c = [cosine(a["embedding"], b) for a, b in zip(embed("--weights", *weights), reference())]

@@ -147,7 +147,7 @@ def tei_routes():
     # as huggingface_hub's InferenceClient asks: of the root, with parameters and options
     equal(ok("/", {"model": MINI, "inputs": TEXTS[0], "options": {"wait_for_model": True}}), ok("/embed", {"model": MINI, "inputs": TEXTS[0]}))
     equal(ok("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {}}), one)
-    refused("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {"top_k": 2}}, "parameters", 422)
+    equal(ok("/", {"model": "classes", "inputs": TEXTS[0], "parameters": {"top_k": 2}}), one)  # that TEI does not know, and leaves out
     both = {"model": MINI, "inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}, "parameters": {}}
     equal(ok("/", both), ok("/similarity", both))
     check(ok("/", {"model": "ranker", "query": "cats", "texts": TEXTS}) == ok("/rerank", {"model": "ranker", "query": "cats", "texts": TEXTS}))
@@ -163,9 +163,56 @@ def tei_says_what_a_request_took():
         characters, tokens, compute, total, *parts = [int(headers[n]) for n in names]
         equal((status, characters, tokens, compute), (200, 9, count, total))
         check(all(p >= 0 for p in parts) and sum(parts) <= total, (total, parts))
+        equal(headers["x-compute-type"], "cpu+optimized")
     status, headers, _ = post("/rerank", {"model": "ranker", "query": "one", "texts": ["two", "three"]})
     equal((status, headers["x-compute-characters"]), (200, str(3 + 3 + 3 + 5)))
     check(names[0] not in dict(post("/embed", {"model": MINI, "inputs": 3})[1]), "a refusal computed nothing")
+
+
+@test
+def tei_leaves_unknown_fields_out():
+    """As serde does where TEI reads a request; other routes refuse what they do not know. --log debug tells them."""
+    s = Server("--log", "debug", model=[encoders.minilm(), server().made])
+    more = {"model": "classes", "truncation": 1, "x\ny": {"a": [1]}}
+    for path, body in (("/embed", {"inputs": TEXTS, "model": MINI}), ("/embed_all", {"inputs": "a", "model": MINI}), ("/similarity", {"inputs": {"source_sentence": "a", "sentences": ["b"]}, "model": MINI}),
+                       ("/rerank", {"query": "a", "texts": ["b"], "model": "ranker"}), ("/predict", {"inputs": "a", "model": "classes"}), ("/", {"inputs": "a", "model": MINI}),
+                       ("/tokenize", {"inputs": "a", "model": MINI}), ("/decode", {"ids": [101], "model": MINI})):
+        status, headers, answer = s.post(path, {**more, **body})
+        equal((status, answer), (200, s.post(path, body)[2]), path)
+        s.wait_said(f"{path}: fields that mean nothing there are left out: truncation, x?y (request {headers['x-request-id']})")
+    for path, body in (("/v1/embeddings", {"input": "a"}), ("/v1/rerank", {"query": "a", "documents": ["b"], "model": "ranker"}), ("/rerank", {"query": "a", "documents": ["b"], "model": "ranker"}),
+                       ("/classify", {"input": "a", "model": "classes"}), ("/v1/score", {"text_1": "a", "text_2": "b", "model": "ranker"})):
+        status, _, answer = s.post(path, {**body, "truncation_": 1})
+        check(status in (400, 422) and "truncation_" in str(answer), (path, status, answer))
+    equal(s.stop(), 0)
+    refused("/embed", {"inputs": "a", "model": MINI, "normalize": "yes"}, "normalize", 422)  # what it knows must be right
+
+
+@test
+def control_tokens_in_texts():
+    """--parse-special: spelt out they are those tokens, with tokenizers' ids and sentence-transformers' vectors (tests/golden/control_tokens.json); else plain text."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "control_tokens.json")) as f:
+        golden = json.load(f)
+    texts = golden["texts"]
+    s = Server("--parse-special", "--grpc-port", "0", model=[encoders.minilm(), server().made])
+    equal([[t["id"] for t in one] for one in s.post("/tokenize", {"inputs": texts, "model": MINI})[2]], golden["ids"])
+    equal([s.post("/tokenize", {"prompt": t, "model": MINI})[2]["tokens"] for t in texts], golden["ids"])
+    close(s.post("/embed", {"inputs": texts, "model": MINI})[2], golden["embeddings"])
+    close([x["embedding"] for x in s.post("/v1/embeddings", {"input": texts, "model": MINI})[2]["data"]], golden["embeddings"])
+    c = http.InferenceServerClient(f"127.0.0.1:{s.port}")
+    t = http.InferInput("text", [len(texts), 1], "BYTES")
+    t.set_data_from_numpy(np.array([[x.encode()] for x in texts], dtype=np.object_))
+    close(c.infer(MINI, [t]).as_numpy("embedding"), golden["embeddings"])
+    # a pair whose first text holds a separator is another pair of texts there, and is not here
+    pair = {"model": "ranker", "query": "a [SEP] b", "texts": ["c"]}
+    check(abs(s.post("/rerank", pair)[2][0]["score"] - ok("/rerank", pair)[0]["score"]) > 1e-6)
+    equal(s.stop(), 0)
+    plain = ok("/embed", {"inputs": texts, "model": MINI})
+    close(plain[4], golden["embeddings"][4])
+    for i in range(3):
+        check(np.abs(np.array(plain[i]) - golden["embeddings"][i]).max() > 1e-2, texts[i])
+    ids = [[t["id"] for t in one] for one in ok("/tokenize", {"inputs": texts, "model": MINI})]
+    check(ids[4] == golden["ids"][4] and all(102 not in one[1:-1] and 103 not in one and 0 not in one for one in ids), ids)
 
 
 @test
@@ -183,7 +230,7 @@ def tei_tokens():
     equal(ok("/decode", {"model": MINI, "ids": [101, 7592, 1010, 2088, 999, 102]}), ["hello, world!"])
     equal(ok("/decode", {"model": MINI, "ids": [[101, 7592, 102], [2088]], "skip_special_tokens": False}), ["[CLS] hello [SEP]", "world"])
     equal(ok("/tokenize", {"model": MINI, "prompt": "a b"})["tokens"], [101, 1037, 1038, 102]) # vLLM's form of the same path
-    for path, body, words, code in (("/tokenize", {"inputs": ["a", 5]}, "inputs[1]", 422), ("/tokenize", {"inputs": []}, "inputs", 422), ("/tokenize", {"inputs": "a", "x": 1}, "x", 422),
+    for path, body, words, code in (("/tokenize", {"inputs": ["a", 5]}, "inputs[1]", 422), ("/tokenize", {"inputs": []}, "inputs", 422),
                                     ("/tokenize", {"inputs": "a", "prompt_name": "q"}, "q", 422), ("/tokenize", {"inputs": ["a" * 200000] * 2}, "400000", 413), ("/decode", {"ids": [-1]}, "ids[0]", 422),
                                     ("/decode", {"ids": [30522]}, "30521", 422), ("/decode", {"ids": "a"}, "ids", 422), ("/decode", {"ids": []}, "ids", 422), ("/decode", {}, "ids", 422)):
         refused(path, {"model": MINI, **body}, words, code)
@@ -508,6 +555,11 @@ def any_model_answers_where_the_server_says_so():
     status, _, body = s.post("/v1/chat/completions", {"model": "tei", "messages": [{"role": "user", "content": "a"}]})
     check(status == 400 and "generate text" in str(body), body)
     equal(s.post("/v2/models/tei/infer", {"inputs": []})[0], 404)
+    # what is here, one by one as in the list, whatever requests may call it
+    equal([m.id for m in client.models.list().data], [MINI])
+    equal(client.models.retrieve(MINI).id, MINI)
+    status, _, body = s.get("/v1/models/text-embeddings-inference")
+    check(status == 404 and "text-embeddings-inference" in str(body), body)
     s.stop()
 
 

@@ -518,6 +518,48 @@ def repository_of_models():
     shutil.rmtree(empty)
 
 
+@test
+def names_that_come_and_go_are_503_everywhere():
+    """While a named model is unloaded, and while a load waits for that: 503, Retry-After and a sentence on every route that names it; then it answers, or is a 404."""
+    with tempfile.TemporaryDirectory() as top:
+        for n in ("m", "other"):
+            os.symlink(options.model, f"{top}/{n}.gguf")
+        s = Server("--kv-bytes", "96M", "--any-model", model=[top])
+        try:
+            routes = [("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}), ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+                      ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}), ("/v1/embeddings", {"input": "a"}), ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+                      ("/embed", {"inputs": "a"}), ("/rerank", {"query": "a", "texts": ["b"]}), ("/predict", {"inputs": "a"}), ("/tokenize", {"inputs": "a"}), ("/tokenize", {"prompt": "a"}),
+                      ("/decode", {"ids": [1]}), ("/detokenize", {"tokens": [1]}), ("/v2/models/m/infer", None), ("/v2/models/m/generate", {"text_input": "a", "max_tokens": 1}), ("/v1/models/m", "GET")]
+
+            def everywhere(words, kserve):
+                for path, body in routes:
+                    if path.startswith("/v2"):
+                        body = body or {"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["a"]}]}
+                    status, headers, answer = s.get(path) if body == "GET" else s.post(path, body if path.startswith("/v2") else {"model": "m", **body})
+                    check(status == 503 and int(headers["retry-after"]) >= 1 and (kserve if path.startswith("/v2") else words) in json.dumps(answer), (path, status, headers, answer))
+
+            # an answer that goes on until its reader leaves keeps the model from being gone
+            busy = s.socket()
+            body = json.dumps({"text_input": "a", "max_tokens": 4000, "ignore_eos": True, "temperature": 0})
+            busy.sendall(f"POST /v2/models/m/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            check(busy.recv(100).startswith(b"HTTP/1.1 200"))
+            equal(s.post("/v2/repository/models/m/unload", "")[0], 200)
+            everywhere("being unloaded", "UNLOADING")
+            loading = threading.Thread(target=lambda: s.post("/v2/repository/models/m/load", "", timeout=300))
+            loading.start()
+            until(lambda: "being loaded" in json.dumps(s.get("/v1/models/m")[2]), "the load has come")
+            everywhere("being loaded", "UNLOADING")
+            busy.close()
+            loading.join()
+            equal(s.post("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 1})[0], 200)
+            equal(s.get("/v1/models/m")[2]["id"], "m")
+            equal(s.post("/v2/repository/models/m/unload", "")[0], 200)
+            until(lambda: s.get("/v1/models/m")[0] == 404, "it is gone")
+            equal(s.post("/v1/completions", {"model": "m", "prompt": "a", "max_tokens": 1})[2]["model"], "other")  # --any-model, as of any name that is not here
+        finally:
+            equal(s.stop(), 0)
+
+
 # --- many ---------------------------------------------------------------------------------------------------------------------------------------
 
 

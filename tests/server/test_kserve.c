@@ -73,7 +73,7 @@ TEST(json_to_tensors_and_back)
     struct kserve_tensor t;
     struct strbuf b = {0};
     static const struct { enum kserve_type type; const char *text; } same[] = {
-        {KSERVE_BOOL, "[true,false]"}, {KSERVE_UINT8, "[0,255]"}, {KSERVE_UINT16, "[0,65535]"}, {KSERVE_UINT32, "[0,4294967295]"}, {KSERVE_UINT64, "[0,9223372036854775807]"},
+        {KSERVE_BOOL, "[true,false]"}, {KSERVE_UINT8, "[0,255]"}, {KSERVE_UINT16, "[0,65535]"}, {KSERVE_UINT32, "[0,4294967295]"}, {KSERVE_UINT64, "[0,9223372036854775807]"}, {KSERVE_UINT64, "[9223372036854775808,18446744073709551615]"},
         {KSERVE_INT8, "[-128,127]"}, {KSERVE_INT16, "[-32768,32767]"}, {KSERVE_INT32, "[-2147483648,2147483647]"}, {KSERVE_INT64, "[-9223372036854775808,9223372036854775807]"},
         {KSERVE_FP32, "[0.5,-3]"}, {KSERVE_FP64, "[0.1,-3]"}, {KSERVE_FP16, "[0.5,-3]"}, {KSERVE_BYTES, "[\"a\",\"\"]"}};
     for (size_t i = 0; i < ROSE_COUNT(same); i++) {
@@ -86,7 +86,7 @@ TEST(json_to_tensors_and_back)
     CHECK(from_json(KSERVE_INT32, 4, "[[1,2],[[3],4]]", &t)); /* nested however */
     CHECK(kserve_number(&t, 3) == 4);
     static const struct { enum kserve_type type; const char *text; } bad[] = {
-        {KSERVE_BOOL, "[1,0]"}, {KSERVE_UINT8, "[0,256]"}, {KSERVE_UINT8, "[-1,0]"}, {KSERVE_INT8, "[128,0]"}, {KSERVE_UINT32, "[4294967296,0]"}, {KSERVE_INT32, "[2147483648,0]"},
+        {KSERVE_BOOL, "[1,0]"}, {KSERVE_UINT8, "[0,256]"}, {KSERVE_UINT8, "[-1,0]"}, {KSERVE_UINT64, "[18446744073709551616,0]"}, {KSERVE_UINT64, "[-1,0]"}, {KSERVE_INT64, "[9223372036854775808,0]"}, {KSERVE_UINT64, "[9223372036854775808.0,0]"}, {KSERVE_INT8, "[128,0]"}, {KSERVE_UINT32, "[4294967296,0]"}, {KSERVE_INT32, "[2147483648,0]"},
         {KSERVE_INT32, "[1.5,0]"}, {KSERVE_INT32, "[\"1\",0]"}, {KSERVE_FP32, "[true,0]"}, {KSERVE_BF16, "[1,2]"}, {KSERVE_BYTES, "[1,2]"}, {KSERVE_INT32, "[1]"}, {KSERVE_INT32, "[1,2,3]"},
         {KSERVE_INT32, "{}"}};
     for (size_t i = 0; i < ROSE_COUNT(bad); i++) {
@@ -223,6 +223,26 @@ TEST(texts_of_every_shape)
     CHECK(read_pooled(POOLED_SCORE, "{\"text_1\":[\"a\",\"b\"],\"text_2\":\"c\"}", &r) && r.first_count == 2 && r.second_count == 1);
 }
 
+/* As TEI does on its routes: what it does not know is left out, by name, and what it knows is read; elsewhere it is an error. */
+TEST(unknown_fields_of_tei_are_left_out)
+{
+    struct pooled_request r;
+    CHECK(read_pooled(POOLED_TEI_EMBED, "{\"inputs\":\"a\",\"x\":[1],\"normalize\":false,\"parameters\":{\"top_k\":2},\"options\":null}", &r));
+    CHECK(r.first_count == 1 && r.normalize == 0);
+    CHECK_STR(r.unknown, "x, parameters, options");
+    CHECK(read_pooled(POOLED_TEI_SIMILARITY, "{\"inputs\":{\"source_sentence\":\"a\",\"sentences\":[\"b\"],\"y\":1},\"parameters\":{\"z\":2,\"truncate\":true}}", &r) && r.truncate);
+    CHECK_STR(r.unknown, "inputs.y, parameters.z");
+    CHECK(read_pooled(POOLED_TEI_RERANK, "{\"query\":\"a\",\"texts\":[\"b\"],\"top_n\":1}", &r) && read_pooled(POOLED_TEI_PREDICT, "{\"inputs\":\"a\",\"top_n\":1}", &r));
+    CHECK(!read_pooled(POOLED_RERANK, "{\"query\":\"a\",\"documents\":[\"b\"],\"texts\":1}", &r) && !strcmp(error.param, "texts"));
+    CHECK(!read_pooled(POOLED_TEI_EMBED, "{\"inputs\":\"a\",\"normalize\":3}", &r) && !strcmp(error.param, "normalize"));
+    struct strbuf b = {0}; /* many, and long ones: the list has an end */
+    strbuf_adds(&b, "{\"inputs\":\"a\"");
+    for (int i = 0; i < 100; i++) strbuf_printf(&b, ",\"%0100d\":1", i);
+    strbuf_addc(&b, '}');
+    CHECK(read_pooled(POOLED_TEI_EMBED, b.p, &r) && strlen(r.unknown) == sizeof r.unknown - 1);
+    strbuf_free(&b);
+}
+
 TEST(wrong_texts_are_named)
 {
     static const struct { enum pooled_route route; const char *body, *param; } rows[] = {
@@ -242,4 +262,4 @@ TEST(wrong_texts_are_named)
 }
 
 TEST_MAIN(CASE(floats_read_back), CASE(base64_of_floats), CASE(json_to_tensors_and_back), CASE(half_floats), CASE(bytes_are_checked), CASE(classification),
-          CASE(regions_hold_what_they_say), CASE(texts_of_every_shape), CASE(wrong_texts_are_named))
+          CASE(regions_hold_what_they_say), CASE(texts_of_every_shape), CASE(unknown_fields_of_tei_are_left_out), CASE(wrong_texts_are_named))

@@ -139,4 +139,25 @@ TEST(parameters_of_every_kind)
     }
 }
 
-TEST_MAIN(CASE(parameters_of_every_kind), CASE(text_format), CASE(json_format), CASE(what_is_wanted))
+/* Names that are not ready: 503 while they come or go, also with --any-model, else 404. */
+TEST(names_on_their_way)
+{
+    struct model list[3] = {{.name = "comes", .version = 1, .state = MODEL_LOADING}, {.name = "goes", .version = 1, .state = MODEL_UNLOADING}, {.name = "lost", .version = 1, .reason = "broken"}};
+    struct server_options options = {.any_model = true};
+    struct models m = {.models = list, .count = 3, .options = &options};
+    static const struct { const char *name; int status; const char *says; } rows[] = {{"comes", 503, "\"comes\" is being loaded"}, {"goes", 503, "\"goes\" is being unloaded"}, {"lost", 404, "no model \"lost\""},
+                                                                                       {"other", 404, "no model \"other\""}, {"", 503, "\"comes\" is being loaded"}};
+    for (size_t i = 0; i < ROSE_COUNT(rows); i++) {
+        struct api_error e = {0};
+        CHECK(!models_find(&m, str_of(rows[i].name), 0) && !models_missing(&m, str_of(rows[i].name), &e));
+        CHECK_INT(e.status, rows[i].status);
+        if (!strstr(e.message, rows[i].says)) CHECK_STR(e.message, rows[i].says);
+    }
+    list[2].state = MODEL_READY;
+    CHECK(!models_find(&m, STR("comes"), 0) && !models_find(&m, STR("goes"), 0) && models_find(&m, STR("other"), 0) == &list[2] && models_find(&m, STR("lost"), 0) == &list[2]);
+    list[1].again = true; /* a load waits for its unloading */
+    struct api_error e = {0};
+    CHECK(!models_missing(&m, STR("goes"), &e) && strstr(e.message, "is being loaded"));
+}
+
+TEST_MAIN(CASE(names_on_their_way), CASE(parameters_of_every_kind), CASE(text_format), CASE(json_format), CASE(what_is_wanted))
