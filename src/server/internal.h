@@ -8,6 +8,7 @@
 #include "server/keys.h"
 #include "server/models.h"
 #include "server/regions.h"
+#include "server/te_metrics.h"
 
 enum { ROUTES_MAX = 64, ROUTE_CODES = 600 };
 
@@ -33,6 +34,7 @@ struct server {
     double started_s;
     uint64_t answers[ROUTES_MAX][6]; /* by route and hundreds of the status; [5] of the last row: without route */
     uint64_t bytes_sent, clients_gone;
+    struct te_metrics te;
 };
 
 /* routes.c */

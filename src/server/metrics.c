@@ -124,4 +124,13 @@ void metrics_write(struct server *s, struct strbuf *b)
         }
     }
     add_http(s, b);
+    int waiting = 0;
+    for (int i = 0; i < s->models.count; i++) {
+        struct rose_stats st;
+        const struct model *m = &s->models.models[i];
+        if (!model_is_up(m) || m->info.tasks & ROSE_CAN_GENERATE) continue;
+        model_stats(m, &st);
+        waiting += st.waiting;
+    }
+    te_metrics_write(&s->te, waiting, b);
 }

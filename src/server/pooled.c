@@ -21,10 +21,14 @@ static void add_number(struct httpd_request *http, const char *name, double valu
     httpd_add_header(http, name, text);
 }
 
+/* TEI's routes, and OpenAI's that it has too: what it counts, and what has its headers. */
+static bool as_tei(enum pooled_route route) { return pooled_is_tei(route) || route == POOLED_EMBEDDINGS; }
+
 /* As TEI says what a request took: Unicode characters, tokens, and milliseconds. */
 static void add_times(const struct pooled_call *c, const struct texts *t)
 {
     struct httpd_request *http = c->http;
+    struct te_metrics *m = &c->s->te;
     double characters = 0, total = 1000 * (httpd_now() - http->began_s), queue = 1000 * t->queued_s, tokenising = 1000 * t->taken_s;
     for (int i = 0; i < t->count; i++) characters += characters_of(t->inputs[i].text) + characters_of(t->inputs[i].pair);
     queue = ROSE_MIN(queue, total - tokenising); /* of many texts one waits while others are tokenised */
@@ -39,6 +43,16 @@ static void add_times(const struct pooled_call *c, const struct texts *t)
     add_number(http, "x-tokenization-time", floor(tokenising));
     add_number(http, "x-queue-time", floor(queue));
     add_number(http, "x-inference-time", floor(total - queue - tokenising));
+    te_metrics_times(m, total / 1000, tokenising / 1000, ROSE_MAX(queue, 0.0) / 1000, ROSE_MAX(total - queue - tokenising, 0.0) / 1000);
+    for (int i = 0; i < t->count; i++) te_metrics_tokens(m, t->results[i].tokens);
+    m->success[!c->request.single]++;
+    *(t->rose.task == ROSE_TASK_EMBED ? &m->embedded : &m->predicted) += (uint64_t)t->count;
+}
+
+static void refuse(struct server *s, struct httpd_request *http, enum pooled_route route, const struct api_error *e)
+{
+    if (as_tei(route)) te_metrics_failed(&s->te, e);
+    pooled_refuse(http, pooled_is_tei(route), e);
 }
 
 static void done(struct texts *t)
@@ -48,20 +62,20 @@ static void done(struct texts *t)
     struct api_error e;
     pooled_write(c, t, b);
     if (!b->failed) {
-        if (pooled_is_tei(c->request.route) || c->request.route == POOLED_EMBEDDINGS) add_times(c, t);
+        if (as_tei(c->request.route)) add_times(c, t);
         httpd_reply_written(c->http, 200, "application/json");
         return;
     }
     b->n = 0;
     b->failed = false;
     no_memory(&e);
-    pooled_refuse(c->http, pooled_is_tei(c->request.route), &e);
+    refuse(c->s, c->http, c->request.route, &e);
 }
 
 static void failed(struct texts *t, const struct api_error *e)
 {
     struct pooled_call *c = t->user;
-    pooled_refuse(c->http, pooled_is_tei(c->request.route), e);
+    refuse(c->s, c->http, c->request.route, e);
 }
 
 /* --- what the model is to do ---------------------------------------------------------------------------------------------------------- */
@@ -240,10 +254,12 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
     const char *field;
     int count;
     if (!c) return no_memory(e);
+    c->s = s;
     c->http = http;
     c->request.truncate = s->options->auto_truncate;
     if (!pooled_read(route, body, &http->arena, &c->request, e)) return false;
     pooled_say_unknown(s, http, c->request.unknown);
+    if (as_tei(route)) s->te.requests[!c->request.single]++;
     c->model = find_model(&s->models, &c->request);
     if (!c->model) return models_missing(&s->models, c->request.model, e);
     http->log_model = c->model->name;
@@ -259,6 +275,7 @@ static bool begin(struct server *s, struct httpd_request *http, enum pooled_rout
     t->field = field;
     t->handler = &handler;
     t->user = c;
+    if (as_tei(route)) *(task == ROSE_TASK_EMBED ? &s->te.embeds : &s->te.predicts) += (uint64_t)count;
     texts_start(t);
     return true;
 }
@@ -267,7 +284,7 @@ void pooled_start(struct server *s, struct httpd_request *http, enum pooled_rout
 {
     struct api_error e = {0};
     const struct json *body = pooled_body(http, &e);
-    if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, pooled_is_tei(route), &e);
+    if (!body || !begin(s, http, route, body, &e)) refuse(s, http, route, &e);
 }
 
 void pooled_rerank_either(struct server *s, struct httpd_request *http)
@@ -275,7 +292,8 @@ void pooled_rerank_either(struct server *s, struct httpd_request *http)
     struct api_error e = {0};
     const struct json *body = pooled_body(http, &e);
     bool tei = !json_get(body, "documents") && (json_get(body, "texts") || !json_get(body, "model"));
-    if (!body || !begin(s, http, tei ? POOLED_TEI_RERANK : POOLED_RERANK, body, &e)) pooled_refuse(http, tei, &e);
+    enum pooled_route route = tei ? POOLED_TEI_RERANK : POOLED_RERANK;
+    if (!body || !begin(s, http, route, body, &e)) refuse(s, http, route, &e);
 }
 
 void pooled_root(struct server *s, struct httpd_request *http)
@@ -287,7 +305,7 @@ void pooled_root(struct server *s, struct httpd_request *http)
     enum pooled_route route = can & (ROSE_CAN_CLASSIFY | ROSE_CAN_CLASSIFY_TOKENS) ? POOLED_TEI_PREDICT : POOLED_TEI_EMBED;
     if (json_get(body, "query")) route = POOLED_TEI_RERANK;
     else if (json_get(json_get(body, "inputs"), "sentences")) route = POOLED_TEI_SIMILARITY; /* as Hugging Face's own client asks */
-    if (!body || !begin(s, http, route, body, &e)) pooled_refuse(http, true, &e);
+    if (!body || !begin(s, http, route, body, &e)) refuse(s, http, route, &e);
 }
 
 /* TEI's /info: of the first model that embeds, ranks or classifies. */

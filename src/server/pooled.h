@@ -21,7 +21,7 @@ struct pooled_request {
     /* What is embedded or classified; or pairs: first[i] with second[i], one of one side with each of the other. */
     struct text_input *first, *second;
     int first_count, second_count;
-    bool single;      /* TEI: the answer to one text is not in a list of its own */
+    bool single;      /* one text, not in a list; TEI's /predict answers it without a list too */
     bool base64, raw_scores, return_text, truncate, left;
     int normalize, activation, return_documents; /* -1: not said */
     int dimensions, truncate_tokens, top_n, priority; /* top_n 0: all; truncate_tokens -1: to the longest */
@@ -45,6 +45,7 @@ const struct json *pooled_body(struct httpd_request *http, struct api_error *e);
 
 struct pooled_call {
     struct pooled_request request;
+    struct server *s;
     struct httpd_request *http;
     struct model *model;
     bool by_embedding; /* pairs compared by the similarity of their embeddings */

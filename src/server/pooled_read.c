@@ -216,9 +216,9 @@ bool pooled_read(enum pooled_route route, const struct json *body, struct arena 
                                : fields_read(tables[route].fields, tables[route].count, "", body, r, a, e)))
         return false;
     switch (route) {
-    case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
+    case POOLED_EMBEDDINGS: case POOLED_POOLING: return read_encoding(r, e) && pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &r->single, e);
     case POOLED_CLASSIFY: return pooled_read_list(r->input, "input", true, a, &r->first, &r->first_count, &single, e);
-    case POOLED_TEI_EMBED: case POOLED_TEI_EMBED_ALL: case POOLED_TEI_EMBED_SPARSE: return pooled_read_list(r->input, "inputs", true, a, &r->first, &r->first_count, &single, e);
+    case POOLED_TEI_EMBED: case POOLED_TEI_EMBED_ALL: case POOLED_TEI_EMBED_SPARSE: return pooled_read_list(r->input, "inputs", true, a, &r->first, &r->first_count, &r->single, e);
     case POOLED_TEI_PREDICT: return read_predict(r, a, e);
     case POOLED_TEI_SIMILARITY: return read_similarity(r, a, e);
     case POOLED_SCORE:

@@ -189,6 +189,30 @@ def tei_leaves_unknown_fields_out():
 
 
 @test
+def tei_s_metrics():
+    """Its own names, behind the requests that it counts."""
+    s = Server(model=[encoders.minilm(), server().made])
+    check(not any(n.startswith("te_") for n in s.metrics()), "nobody has asked yet")
+    equal(s.post("/embed", {"inputs": "one"})[0], 200)
+    equal(s.post("/embed", {"inputs": ["one", "two", "three"]})[0], 200)
+    equal(s.post("/v1/embeddings", {"input": "one"})[0], 200)
+    equal(s.post("/rerank", {"query": "a", "texts": ["b", "c"], "model": "ranker"})[0], 200)
+    equal(s.post("/predict", {"inputs": "a", "model": "classes"})[0], 200)
+    equal(s.post("/embed", {"inputs": "word " * 400})[0], 413)
+    equal(s.post("/embed", {"inputs": 5})[0], 422)
+    equal(s.post("/embed_sparse", {"inputs": "a", "model": MINI})[0], 422)
+    equal(s.post("/v1/rerank", {"query": "a", "documents": ["b"], "model": "ranker"})[0], 200)  # not TEI's
+    m = s.metrics()
+    want = {'te_request_count{method="single"}': 5, 'te_request_count{method="batch"}': 2, 'te_request_success{method="single"}': 3, 'te_request_success{method="batch"}': 2,
+            'te_request_failure{err="tokenization"}': 1, 'te_request_failure{err="validation"}': 1, 'te_request_failure{err="model_type"}': 1, "te_embed_count": 6, "te_embed_success": 5,
+            "te_predict_count": 3, "te_predict_success": 3, "te_request_duration_count": 5, "te_request_queue_duration_count": 5, "te_request_input_length_count": 8, "te_queue_size": 0}
+    equal({n: m.get(n) for n in want}, want)
+    equal(m['te_request_duration_bucket{le="+Inf"}'], 5)
+    check(0 < m["te_request_duration_sum"] and m["te_request_inference_duration_sum"] <= m["te_request_duration_sum"] + 1e-9, m)
+    equal(s.stop(), 0)
+
+
+@test
 def control_tokens_in_texts():
     """--parse-special: spelt out they are those tokens, with tokenizers' ids and sentence-transformers' vectors (tests/golden/control_tokens.json); else plain text."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "control_tokens.json")) as f:

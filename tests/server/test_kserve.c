@@ -243,6 +243,38 @@ TEST(unknown_fields_of_tei_are_left_out)
     strbuf_free(&b);
 }
 
+/* TEI's names, labels and buckets: a request that took 20 us lies above its first bucket of 15 us. */
+TEST(counters_of_tei)
+{
+    struct te_metrics m = {0};
+    struct strbuf b = {0};
+    struct api_error e = {0};
+    te_metrics_write(&m, 3, &b);
+    CHECK_INT(b.n, 0);
+    m.requests[0] = 2;
+    m.requests[1] = 1;
+    m.success[1] = 1;
+    te_metrics_times(&m, 20e-6, 1e-6, 0, 1e3);
+    te_metrics_tokens(&m, 1);
+    te_metrics_tokens(&m, 5);
+    te_metrics_tokens(&m, 1 << 19);
+    static const struct { int status; const char *code; } errors[] = {{400, "invalid_value"}, {400, "context_length_exceeded"}, {429, "busy"}, {413, "too_large"}, {400, "unsupported_model"}, {500, NULL}};
+    for (size_t i = 0; i < ROSE_COUNT(errors); i++) {
+        api_error_set(&e, errors[i].status, "t", errors[i].code, NULL, "x");
+        te_metrics_failed(&m, &e);
+    }
+    te_metrics_write(&m, 3, &b);
+    static const char *const lines[] = {"te_request_count{method=\"single\"} 2\n", "te_request_count{method=\"batch\"} 1\n", "te_request_success{method=\"batch\"} 1\n", "te_request_failure{err=\"validation\"} 1\n",
+                                        "te_request_failure{err=\"tokenization\"} 1\n", "te_request_failure{err=\"overloaded\"} 1\n", "te_request_failure{err=\"batch_size\"} 1\n", "te_request_failure{err=\"model_type\"} 1\n",
+                                        "te_request_failure{err=\"inference\"} 1\n", "te_request_duration_bucket{le=\"1.5e-05\"} 0\n", "te_request_duration_bucket{le=\"2.25e-05\"} 1\n", "te_request_duration_count 1\n",
+                                        "te_request_inference_duration_bucket{le=\"+Inf\"} 1\n", "te_request_input_length_bucket{le=\"1\"} 1\n",
+                                        "te_request_input_length_bucket{le=\"4\"} 1\n", "te_request_input_length_bucket{le=\"8\"} 2\n", "te_request_input_length_bucket{le=\"524288\"} 3\n", "te_queue_size 3\n"};
+    for (size_t i = 0; i < ROSE_COUNT(lines); i++)
+        if (!strstr(b.p, lines[i])) CHECK_STR(lines[i], "a line of the metrics");
+    CHECK(!strstr(b.p, "te_request_success{method=\"single\"}"));
+    strbuf_free(&b);
+}
+
 TEST(wrong_texts_are_named)
 {
     static const struct { enum pooled_route route; const char *body, *param; } rows[] = {
@@ -262,4 +294,4 @@ TEST(wrong_texts_are_named)
 }
 
 TEST_MAIN(CASE(floats_read_back), CASE(base64_of_floats), CASE(json_to_tensors_and_back), CASE(half_floats), CASE(bytes_are_checked), CASE(classification),
-          CASE(regions_hold_what_they_say), CASE(texts_of_every_shape), CASE(unknown_fields_of_tei_are_left_out), CASE(wrong_texts_are_named))
+          CASE(regions_hold_what_they_say), CASE(texts_of_every_shape), CASE(unknown_fields_of_tei_are_left_out), CASE(counters_of_tei), CASE(wrong_texts_are_named))
