@@ -264,13 +264,16 @@ static struct probe math_probe(const struct probe_io *io, void *params)
 /* ---- synchronisation
  * ----------------------------------------------------------------------------------------------------------
  */
-struct sync_params {
-    const uint32_t *x;
-    uint32_t *counters;
-    uint64_t *wide;
-    float *floats;
-    uint32_t *out;
+struct sync_params { /* probe_sync's and probe_access's: x, counters, wide, floats, out */
+    void *p[5];
 };
+static void sync_buffers(const struct probe_io *io, void *params, const size_t bytes[5], const void *const data[5])
+{
+    static const char *const names[5] = {"x", "counters", "wide", "floats", "out"};
+    struct sync_params s;
+    for (int i = 0; i < 5; i++) s.p[i] = io->buffer(io->context, names[i], bytes[i], data[i]);
+    memcpy(params, &s, sizeof s);
+}
 static struct probe sync_probe(const struct probe_io *io, void *params)
 {
     struct probe p = {.name = "synchronisation",
@@ -287,38 +290,34 @@ static struct probe sync_probe(const struct probe_io *io, void *params)
     float floats[64] = {0};
     for (int i = 0; i < 256; i++) x[i] = rnd32();
     counters[8] = counters[9] = ~0u;
-    struct sync_params s = {io->buffer(io->context, "x", sizeof x, x),
-                            io->buffer(io->context, "counters", sizeof counters, counters),
-                            io->buffer(io->context, "wide", sizeof wide, wide),
-                            io->buffer(io->context, "floats", sizeof floats, floats),
-                            io->buffer(io->context, "out", sizeof out, out)};
-    memcpy(params, &s, sizeof s);
+    sync_buffers(io, params, (size_t[]){sizeof x, sizeof counters, sizeof wide, sizeof floats, sizeof out}, (const void *[]){x, counters, wide, floats, out});
     return p;
 }
 
 /* ---- every access; clusters with tensor maps ---- */
-struct access_params {
-    const uint32_t *x;
-    uint32_t *counters;
-    uint64_t *wide;
-    float *floats;
-    uint32_t *out;
-};
 static struct probe access_probe(const struct probe_io *io, void *params)
 {
     enum { THREADS = 128 };
-    struct probe p = {.name = "accesses", .kernel = "probe_access", .grid = 2, .block = 64, .cooperative = true, .params_bytes = sizeof(struct access_params)};
+    struct probe p = {.name = "accesses", .kernel = "probe_access", .grid = 2, .block = 64, .cooperative = true, .params_bytes = sizeof(struct sync_params)};
     if (!io) return p;
     static uint32_t x[THREADS * 8], out[THREADS * 64], counters[4];
     uint64_t wide[4] = {0};
     float floats[2] = {0};
     for (int i = 0; i < THREADS * 8; i++) x[i] = rnd32();
     counters[1] = (uint32_t)-1000;
-    struct access_params a = {io->buffer(io->context, "x", sizeof x, x), io->buffer(io->context, "counters", sizeof counters, counters),
-                              io->buffer(io->context, "wide", sizeof wide, wide), io->buffer(io->context, "floats", sizeof floats, floats),
-                              io->buffer(io->context, "out", sizeof out, out)};
-    memcpy(params, &a, sizeof a);
+    sync_buffers(io, params, (size_t[]){sizeof x, sizeof counters, sizeof wide, sizeof floats, sizeof out}, (const void *[]){x, counters, wide, floats, out});
     return p;
+}
+
+/* Maps of the tensor `t` (without its base) over two buffers of `bytes`: "in" with data, "out" with zeros. */
+static void two_maps(const struct probe_io *io, struct simt_tensor t, const uint32_t *dim, const uint32_t *box, size_t bytes, const void *data, const void *zero, struct tensor_map *in,
+                     struct tensor_map *out)
+{
+    memcpy(t.dim, dim, sizeof t.dim), memcpy(t.box, box, sizeof t.box);
+    t.base = io->buffer(io->context, "in", bytes, data);
+    io->map(io->context, in, &t);
+    t.base = io->buffer(io->context, "out", bytes, zero);
+    io->map(io->context, out, &t);
 }
 
 struct cluster_params {
@@ -342,13 +341,8 @@ static struct probe cluster_probe(int rank, const struct probe_io *io, void *par
     if (!io) return p;
     uint32_t *data = calloc(whole / 4 + box + 200, 4), *zero = calloc(whole / 4 + box + 200, 4);
     for (uint32_t k = 0; k < whole / 4; k++) data[k] = rnd32() | 1;
-    struct simt_tensor t = {.base = io->buffer(io->context, "in", whole, data), .rank = rank, .element_bytes = 4, .reduce = SIMT_REDUCE_ADD_U32};
-    memcpy(t.dim, cluster_cases[c].dim, sizeof t.dim);
-    memcpy(t.box, cluster_cases[c].box, sizeof t.box);
     struct cluster_params q = {0};
-    io->map(io->context, &q.in, &t);
-    t.base = io->buffer(io->context, "out", whole, zero);
-    io->map(io->context, &q.out, &t);
+    two_maps(io, (struct simt_tensor){.rank = rank, .element_bytes = 4, .reduce = SIMT_REDUCE_ADD_U32}, cluster_cases[c].dim, cluster_cases[c].box, whole, data, zero, &q.in, &q.out);
     q.words = io->buffer(io->context, "words", 4 * (box + 16), zero);
     q.halves = io->buffer(io->context, "halves", 32, zero);
     q.own = io->buffer(io->context, "own", 512, zero);
@@ -398,16 +392,9 @@ static struct probe tma_probe(int i, const struct probe_io *io, void *params)
     if (!io) return p;
     uint8_t *data = malloc(whole), *zero = calloc(1, box > whole ? box : whole);
     for (uint32_t k = 0; k < whole; k++) data[k] = (uint8_t)rnd(256);
-    struct simt_tensor t = {.base = io->buffer(io->context, "in", whole, data),
-                            .rank = tma_cases[i].rank,
-                            .element_bytes = tma_cases[i].bytes,
-                            .swizzle = tma_cases[i].swizzle};
-    memcpy(t.dim, tma_cases[i].dim, sizeof t.dim);
-    memcpy(t.box, tma_cases[i].box, sizeof t.box);
     struct tma_params q = {0};
-    io->map(io->context, &q.in, &t);
-    t.base = io->buffer(io->context, "out", whole, zero);
-    io->map(io->context, &q.out, &t);
+    two_maps(io, (struct simt_tensor){.rank = tma_cases[i].rank, .element_bytes = tma_cases[i].bytes, .swizzle = tma_cases[i].swizzle}, tma_cases[i].dim, tma_cases[i].box, whole, data, zero,
+             &q.in, &q.out);
     q.image = io->buffer(io->context, "image", box, zero);
     memcpy(q.from, tma_cases[i].from, sizeof q.from);
     memcpy(q.to, tma_cases[i].to, sizeof q.to);

@@ -15,6 +15,15 @@ struct probe_cluster_params {
 };
 
 #define WORDS (BYTES / 4)
+#define PASTE_(a, b, c) a##b##c
+#define PASTE(a, b, c) PASTE_(a, b, c)
+/* the coordinates */
+#define AT_1(c) c[0]
+#define AT_2(c) AT_1(c), c[1]
+#define AT_3(c) AT_2(c), c[2]
+#define AT_4(c) AT_3(c), c[3]
+#define AT_5(c) AT_4(c), c[4]
+#define AT(c) PASTE(AT_, RANK, )(c)
 
 KERNEL(probe_cluster, struct probe_cluster_params, p, 32, 1)
 {
@@ -35,18 +44,8 @@ KERNEL(probe_cluster, struct probe_cluster_params, p, 32, 1)
     }
     cluster_sync();
     if (t == 0 && rank == 0) {
-#if RANK == 1
-        tma_prefetch_1d(&p.in, p.at[0]), tma_load_multicast_1d(box, &p.in, p.at[0], &bar[0], 3);
-#elif RANK == 2
-        tma_prefetch_2d(&p.in, p.at[0], p.at[1]), tma_load_multicast_2d(box, &p.in, p.at[0], p.at[1], &bar[0], 3);
-#elif RANK == 3
-        tma_prefetch_3d(&p.in, p.at[0], p.at[1], p.at[2]), tma_load_multicast_3d(box, &p.in, p.at[0], p.at[1], p.at[2], &bar[0], 3);
-#elif RANK == 4
-        tma_prefetch_4d(&p.in, p.at[0], p.at[1], p.at[2], p.at[3]), tma_load_multicast_4d(box, &p.in, p.at[0], p.at[1], p.at[2], p.at[3], &bar[0], 3);
-#else
-        tma_prefetch_5d(&p.in, p.at[0], p.at[1], p.at[2], p.at[3], p.at[4]);
-        tma_load_multicast_5d(box, &p.in, p.at[0], p.at[1], p.at[2], p.at[3], p.at[4], &bar[0], 3);
-#endif
+        PASTE(tma_prefetch_, RANK, d)(&p.in, AT(p.at));
+        PASTE(tma_load_multicast_, RANK, d)(box, &p.in, AT(p.at), &bar[0], 3);
     }
     mbarrier_wait(&bar[0], 0);
     for (uint32_t i = t; i < WORDS; i += 32) words[i] = box[i];
@@ -55,17 +54,7 @@ KERNEL(probe_cluster, struct probe_cluster_params, p, 32, 1)
     fence_proxy_async(), fence_proxy_async_global();
     cluster_sync();
     if (t == 0) {
-#if RANK == 1
-        tma_reduce_add_1d(&p.out, p.at[0], box);
-#elif RANK == 2
-        tma_reduce_add_2d(&p.out, p.at[0], p.at[1], box);
-#elif RANK == 3
-        tma_reduce_add_3d(&p.out, p.at[0], p.at[1], p.at[2], box);
-#elif RANK == 4
-        tma_reduce_add_4d(&p.out, p.at[0], p.at[1], p.at[2], p.at[3], box);
-#else
-        tma_reduce_add_5d(&p.out, p.at[0], p.at[1], p.at[2], p.at[3], p.at[4], box);
-#endif
+        PASTE(tma_reduce_add_, RANK, d)(&p.out, AT(p.at), box);
         bulk_reduce_add_bf16(p.halves, halves, 32);
         bulk_commit();
         mbarrier_arrive_expect(&bar[1], 128);

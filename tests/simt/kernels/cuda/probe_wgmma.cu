@@ -74,16 +74,12 @@ KERNEL(probe_wgmma, struct probe_wgmma_params, p, 128, 1)
 #elif OP == 14 /* two in a chain */
     wgmma_bf16_ss(N, d, da, db, acc);
     wgmma_bf16_ss(N, d, da, db, 1);
-#elif OP == 15
-    wgmma_e4m3_rs(N, d, a, db, acc);
-#elif OP == 16
-    wgmma_e5m2_ss(N, d, da, db, acc);
-#elif OP == 17
-    wgmma_f16_rs(N, d, a, db, acc);
-#elif OP == 18
-    wgmma_f16_rs_t(N, d, a, db, acc, 1);
-#elif OP == 19
-    wgmma_sp_f16_rs(N, d, a, db, meta, 0, acc);
+#else /* the others of one operand's kind */
+    if (OP == 15) wgmma_e4m3_rs(N, d, a, db, acc);
+    if (OP == 16) wgmma_e5m2_ss(N, d, da, db, acc);
+    if (OP == 17) wgmma_f16_rs(N, d, a, db, acc);
+    if (OP == 18) wgmma_f16_rs_t(N, d, a, db, acc, 1);
+    if (OP == 19) wgmma_sp_f16_rs(N, d, a, db, meta, 0, acc);
 #endif
     wgmma_commit();
     if (MISTAKE == 4) sb[t] = 0;
