@@ -20,10 +20,11 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     SHARED(uint32_t, count, WARPS * EXPERTS);
     SHARED(uint32_t, total, EXPERTS);
     SHARED(uint32_t, begin, EXPERTS + 1);
-    const uint32_t lane = lane_id(), warp = warp_id(), picks = p.tokens * TOP_K;
+    const uint32_t lane = lane_id(), picks = p.tokens * TOP_K;
+    const uint32_t warp = shuffle_u32(FULL_WARP, warp_id(), 0, WARP); /* seen to be the same for a warp: no code for half a warp */
     uint32_t *mine = count + warp * EXPERTS;
     int32_t *ids = (int32_t *)p.ids, *position = (int32_t *)p.position;
-    for (uint32_t e = lane; e < EXPERTS; e += WARP) mine[e] = 0;
+    UNROLL_N(1) for (uint32_t e = lane; e < EXPERTS; e += WARP) mine[e] = 0;
     grid_dependency_wait();
     grid_dependency_launch();
     if (ROUTE) {
@@ -74,7 +75,7 @@ KERNEL(moe_place, struct moe_place_params, p, THREADS, 1)
     block_sync();
     if (warp == 0) moe_begin(total, begin);
     block_sync();
-    for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) ((uint32_t *)p.offsets)[e] = begin[e];
+    UNROLL_N(1) for (uint32_t e = thread_x(); e <= EXPERTS; e += THREADS) ((uint32_t *)p.offsets)[e] = begin[e];
     UNROLL_N(1) for (uint32_t at = first; at < last; at += BATCH * WARP)
     {
         if (segment > BATCH * WARP)

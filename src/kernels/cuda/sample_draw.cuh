@@ -26,7 +26,7 @@ DEVICE uint32_t bound_bins(const uint32_t *key, uint32_t k, float top, uint32_t 
         if (key[i] >= LEAST_KEY) red_add_u32(relaxed, cta, &bins[bin[i]], 1);
     }
     block_sync();
-    if (warp_id() == 0) { /* each lane 8 bins */
+    if (same_warp() == 0) { /* each lane 8 bins */
         uint32_t n[8], sum = 0;
         UNROLL for (uint32_t i = 0; i < 8; i++) n[i] = bins[lane_id() * 8 + i], sum += n[i];
         uint32_t upto = warp_scan_u32(sum) - sum;
@@ -81,7 +81,7 @@ DEVICE_CALL uint32_t bound_of(const float *stats, uint32_t k, uint32_t top)
 DEVICE void gather_part(struct source s, uint32_t n, float bound, uint32_t each)
 {
     uint32_t vectors = 64 / each, per = WARP / vectors, vector = lane_id() % vectors;
-    for (uint32_t i = warp_id() * per * GATHER_DEEP(each); i < n; i += WARPS * per * GATHER_DEEP(each)) {
+    for (uint32_t i = same_warp() * per * GATHER_DEEP(each); i < n; i += WARPS * per * GATHER_DEEP(each)) {
         float v[4][8];
         uint32_t token[4];
         UNROLL for (uint32_t u = 0; u < GATHER_DEEP(each); u++)
@@ -368,7 +368,7 @@ DEVICE_CALL uint32_t draw_all(const struct sample_row *r, struct source s,
         cum += w;
     }
     block_sync();
-    if (warp_id() == 0) {
+    if (same_warp() == 0) {
         if (NARROW(s))
             draw_tile(s, WORD[W_FOUND], WIDE[0], WIDE[1], scale, 8);
         else

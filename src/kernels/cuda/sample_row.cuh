@@ -121,6 +121,11 @@ DEVICE_CALL uint64_t block_scan(uint64_t v, uint64_t *total)
     *total = all;
     return before + upto - v;
 }
+/* The warp's number, which ptxas sees to be the same for a warp: what it decides needs no second copy of every shuffle, for half a warp. */
+DEVICE uint32_t same_warp(void)
+{
+    return shuffle_u32(FULL_WARP, warp_id(), 0, WARP);
+}
 /* The key of the row's largest logit, and the first tile that has it. */
 DEVICE_CALL uint32_t top_of(const float *stats, uint32_t *tile)
 {
