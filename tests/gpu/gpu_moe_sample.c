@@ -277,24 +277,53 @@ static struct moe_cuda_shape deepseek(int tokens)
  * -------------------------------------------------------------------------------------------------------------
  */
 
+enum { SAMPLE_PARTS = 11, HISTORY = 1000, EDITS = 6, MASK_WORDS = (VOCABULARY + 31) / 32 };
 struct sample_set {
     struct sample_params p;
-    size_t bytes[6];
-    void *memory[6];
+    size_t bytes[SAMPLE_PARTS];
+    void *memory[SAMPLE_PARTS];
 };
+
+/* What rows with edits, penalties and masks read: a history a row, a mask of which every other token is left, a few biases. */
+struct sample_changes {
+    struct sample_edit edits[EDITS];
+    uint32_t mask[MASK_WORDS];
+    int32_t *history, *length, *prompt; /* [rows, HISTORY], [rows], [rows] */
+};
+static void sample_change(struct sample_row *r, int64_t slot)
+{
+    r->slot = (int32_t)slot, r->mask_row = 0, r->edits_count = EDITS;
+    r->repetition = 1.1f, r->presence = 0.2f, r->frequency = 0.1f;
+}
+static struct sample_changes sample_changes(int64_t rows)
+{
+    struct sample_changes c = {.history = malloc((size_t)rows * HISTORY * 4), .length = malloc((size_t)rows * 4), .prompt = malloc((size_t)rows * 4)};
+    uint64_t seed = 4;
+    for (int i = 0; i < EDITS; i++) c.edits[i] = (struct sample_edit){i * 20011, i == 2 ? -INFINITY : (float)i - 2};
+    for (int i = 0; i < MASK_WORDS; i++) c.mask[i] = (uint32_t)moe_random(&seed);
+    for (int64_t i = 0; i < rows * HISTORY; i++) c.history[i] = (int32_t)(moe_random(&seed) % (i % 3 ? VOCABULARY : 50));
+    for (int64_t i = 0; i < rows; i++) c.length[i] = (int32_t)(HISTORY - i % 7), c.prompt[i] = 400;
+    return c;
+}
+static void sample_changes_free(struct sample_changes *c) { free(c->history), free(c->length), free(c->prompt); }
 static struct sample_set sample_make(const struct sample_shape *s, int32_t blocks)
 {
     struct sample_set m;
     size_t n = (size_t)s->rows;
     int64_t work = sample_cuda_work(s);
-    size_t bytes[6] = {n * (size_t)s->vocabulary * (s->bf16 ? 2 : 4),
-                       n * sizeof(struct sample_row),
-                       n * sizeof(struct sample_output),
-                       n * (size_t)work * 4,
-                       n * 4,
-                       n * 4};
+    size_t bytes[SAMPLE_PARTS] = {n * (size_t)s->vocabulary * (s->bf16 ? 2 : 4),
+                                  n * sizeof(struct sample_row),
+                                  n * sizeof(struct sample_output),
+                                  n * (size_t)work * 4,
+                                  n * 4,
+                                  n * 4,
+                                  EDITS * sizeof(struct sample_edit),
+                                  MASK_WORDS * 4,
+                                  n * HISTORY * 4,
+                                  n * 4,
+                                  n * 4};
     memcpy(m.bytes, bytes, sizeof bytes);
-    for (int i = 0; i < 6; i++) m.memory[i] = get(bytes[i]);
+    for (int i = 0; i < SAMPLE_PARTS; i++) m.memory[i] = get(bytes[i]);
     m.p = (struct sample_params){.logits = m.memory[0],
                                  .rows = m.memory[1],
                                  .output = m.memory[2],
@@ -306,11 +335,18 @@ static struct sample_set sample_make(const struct sample_shape *s, int32_t block
                                  .vocabulary = s->vocabulary,
                                  .blocks = blocks};
     ok(cuda_fill(dev_, m.p.counters, 0, bytes[4], &err_));
+    if (!s->modify) return m;
+    struct sample_changes c = sample_changes(s->rows);
+    const void *const from[] = {c.edits, c.mask, c.history, c.length, c.prompt};
+    for (int i = 0; i < 5; i++) copy(m.memory[6 + i], from[i], bytes[6 + i]);
+    sample_changes_free(&c);
+    m.p.edits = m.memory[6], m.p.mask = m.memory[7], m.p.history = m.memory[8], m.p.history_length = m.memory[9], m.p.prompt_length = m.memory[10];
+    m.p.mask_stride = MASK_WORDS, m.p.history_stride = HISTORY, m.p.slots = (int32_t)s->rows, m.p.edits_max = EDITS, m.p.masks = 1;
     return m;
 }
 static void sample_drop(struct sample_set *m)
 {
-    for (int i = 0; i < 6; i++) drop(m->memory[i], m->bytes[i]);
+    for (int i = 0; i < SAMPLE_PARTS; i++) drop(m->memory[i], m->bytes[i]);
 }
 /* Like a model's: normal, and a few dozen tokens that stand out. flat: nothing does. */
 static void sample_logits(bool bf16, bool flat, int64_t n, uint64_t seed, void *out, float *values)
@@ -349,14 +385,16 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-static void sample_check_all(bool bf16)
+/* modify: with edits, penalties and a mask. */
+static void sample_check_all(bool bf16, bool modify)
 {
     enum { ROWS = 3 * KINDS };
-    struct sample_shape s = {.rows = ROWS, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
+    struct sample_shape s = {.rows = ROWS, .vocabulary = VOCABULARY, .bf16 = bf16, .modify = modify, .threads = threads_};
     struct plan plan;
     int32_t blocks;
     if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
     struct sample_set m = sample_make(&s, blocks);
+    struct sample_changes changes = sample_changes(ROWS);
     char *logits = malloc(m.bytes[0]);
     float *values = malloc((size_t)ROWS * VOCABULARY * 4);
     struct sample_row rows[ROWS];
@@ -365,6 +403,7 @@ static void sample_check_all(bool bf16)
                       logits + (size_t)r * VOCABULARY * (bf16 ? 2 : 4), values + (size_t)r * VOCABULARY);
         rows[r] = kinds[r % KINDS].row;
         rows[r].seed = (uint64_t)r * 12345, rows[r].step = (uint64_t)r, rows[r].feed = r;
+        if (modify) sample_change(&rows[r], r);
     }
     copy(m.p.logits, logits, m.bytes[0]);
     copy(m.memory[1], rows, sizeof rows);
@@ -375,16 +414,18 @@ static void sample_check_all(bool bf16)
     }
     for (int r = 0; r < ROWS; r++) {
         struct sample_host h = {.logits = values + (size_t)r * VOCABULARY, .vocabulary = VOCABULARY};
+        if (modify)
+            h.edits = changes.edits, h.edits_max = EDITS, h.mask = changes.mask, h.history = changes.history + (size_t)r * HISTORY, h.length = changes.length[r], h.prompt = changes.prompt[r];
         char name[100];
-        snprintf(name, sizeof name, "sample %s, %s: token %d", bf16 ? "bf16" : "f32", kinds[r % KINDS].name,
-                 out[0][r].token);
+        snprintf(name, sizeof name, "sample %s, %s%s: token %d", bf16 ? "bf16" : "f32", kinds[r % KINDS].name, modify ? ", changed" : "", out[0][r].token);
         say(name, sample_check(&h, &rows[r], &out[0][r]) == 0 && out[1][r].token == out[0][r].token);
     }
     free(logits), free(values);
+    sample_changes_free(&changes);
     sample_drop(&m);
 }
 
-static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double target)
+static void sample_bench(int64_t rows, bool bf16, int kind, bool modify, bool cold, double target)
 {
     static struct program_launch l[MAX_LAUNCHES];
     static uint32_t grids[MAX_LAUNCHES][3];
@@ -394,7 +435,7 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
                             : k->top_k > 0 || k->min_p > 0         ? SAMPLE_DRAW_SOME
                             : k->top_p < 1                         ? SAMPLE_DRAW_SHARE
                                                                    : SAMPLE_DRAW_TEMPERATURE;
-    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_, .draw = draw};
+    struct sample_shape s = {.rows = rows, .vocabulary = VOCABULARY, .bf16 = bf16, .modify = modify, .threads = threads_, .draw = draw};
     struct plan plan;
     int32_t blocks;
     if ((rows_ && rows_ != rows) || !ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
@@ -407,6 +448,9 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
     struct sample_row *r = calloc((size_t)rows, sizeof *r);
     sample_logits(bf16, kinds[kind].flat, rows * VOCABULARY, 99, logits, NULL);
     for (int64_t i = 0; i < rows; i++) r[i] = kinds[kind].row, r[i].seed = (uint64_t)i;
+    for (int64_t i = 0; modify && i < rows; i++) sample_change(&r[i], i);
+    /* The changed logits are written, and the mask read, beside what the plan of unchanged rows counts. */
+    if (modify) plan.bytes += (double)rows * (4.0 * VOCABULARY + VOCABULARY / 8.0 + 4.0 * HISTORY);
     for (int i = 0; i < sets; i++) {
         copy(m[i].p.logits, logits, m[i].bytes[0]);
         copy(m[i].memory[1], r, m[i].bytes[1]);
@@ -415,7 +459,7 @@ static void sample_bench(int64_t rows, bool bf16, int kind, bool cold, double ta
         launch_of(&plan, &m[n % sets].p, sizeof m[0].p, &l[n], grids[n]);
     double us = measure(l, (const uint32_t(*)[3])grids, n, 1);
     char shape[100];
-    snprintf(shape, sizeof shape, "T=%lld %s %s%s", (long long)rows, bf16 ? "bf16" : "f32", kinds[kind].name,
+    snprintf(shape, sizeof shape, "T=%lld %s %s%s%s", (long long)rows, bf16 ? "bf16" : "f32", kinds[kind].name, modify ? " edits penalties mask" : "",
              cold ? "" : " (in L2)");
     row("sample 152k", shape, us, plan.bytes, READ_LIMIT, chained(plan.predicted_us, 1, false),
         target > 0   ? target
@@ -516,7 +560,7 @@ static void request_all(const struct device_info *d)
 
 int main(int argc, char **argv)
 {
-    const char *only = "", *arch = NULL, *sources = NULL;
+    const char *only = "", *arch = NULL, *sources = NULL, *driver = NULL; /* tests/simt's driver: checks without a GPU, with --rows of no bench */
     bool check = true;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--csv") && i + 1 < argc)
@@ -527,6 +571,8 @@ int main(int argc, char **argv)
             arch = argv[++i];
         else if (!strcmp(argv[i], "--sources") && i + 1 < argc)
             sources = argv[++i];
+        else if (!strcmp(argv[i], "--driver") && i + 1 < argc)
+            driver = argv[++i];
         else if (!strcmp(argv[i], "--few") && i + 1 < argc)
             few_ = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--cluster") && i + 1 < argc)
@@ -539,11 +585,11 @@ int main(int argc, char **argv)
             check = false;
         else
             return printf("gpu_moe_sample [--csv FILE] [--no-check] [--only moe|sample|barrier] [--few N] [--cluster N] [--threads N] [--rows N] "
-                          "[--sources DIR] [--compile ARCH]\n"),
+                          "[--sources DIR] [--driver LIBRARY] [--compile ARCH]\n"),
                    2;
     }
-    if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0, .override_dir = sources}, &jit_, &err_))) return 1;
-    if (!ok(jit_open(&(struct jit_options){.threads = 1, .override_dir = sources}, &alone_, &err_))) return 1;
+    if (!ok(jit_open(&(struct jit_options){.threads = arch ? 2 : 0, .override_dir = sources, .nvrtc_path = driver}, &jit_, &err_))) return 1;
+    if (!ok(jit_open(&(struct jit_options){.threads = 1, .override_dir = sources, .nvrtc_path = driver}, &alone_, &err_))) return 1;
     if (arch) {
         struct device_info d = {.kind = DEVICE_CUDA,
                                 .units = 132,
@@ -555,7 +601,7 @@ int main(int argc, char **argv)
         request_all(&d);
         return failed_ != 0;
     }
-    if (!ok(device_open(&(struct device_options){.kind = DEVICE_CUDA}, &dev_, &err_))) return 1;
+    if (!ok(device_open(&(struct device_options){.kind = DEVICE_CUDA, .driver = driver}, &dev_, &err_))) return 1;
     bool moe = !*only || !strcmp(only, "moe"), sample = !*only || !strcmp(only, "sample"),
          barrier = !*only || !strcmp(only, "barrier");
     if (csv_) setvbuf(csv_, NULL, _IOLBF, 1 << 14); /* a run cut short leaves the rows it had */
@@ -571,7 +617,7 @@ int main(int argc, char **argv)
             moe_check(&a);
             moe_check(&b);
         }
-    if (check && sample) sample_check_all(false), sample_check_all(true);
+    for (int i = 0; check && sample && i < 4; i++) sample_check_all(i % 2, i / 2);
     printf("%d checks passed, %d failed\n", passed_, failed_);
     fflush(stdout);
     if (barrier)
@@ -588,10 +634,11 @@ int main(int argc, char **argv)
     }
     for (int bf16 = 0; sample && bf16 < 2; bf16++)
         for (int k = 0; k < KINDS; k++) {
-            sample_bench(1, bf16, k, false, 12);
-            if (k == 0 || k == 3) sample_bench(1, bf16, k, true, 12);
-            sample_bench(16, bf16, k, true, 0);
-            sample_bench(256, bf16, k, true, -1);
+            sample_bench(1, bf16, k, false, false, 12);
+            if (k == 0 || k == 3) sample_bench(1, bf16, k, false, true, 12);
+            sample_bench(16, bf16, k, false, true, 0);
+            sample_bench(256, bf16, k, false, true, -1);
+            for (int64_t rows = 1; rows <= 256 && (k == 0 || k == 3); rows *= 16) sample_bench(rows, bf16, k, true, true, 0);
         }
     fflush(stdout);
     if (csv_) fclose(csv_);
