@@ -43,7 +43,7 @@ static const struct shape {
 #define FORMAT(name, type) \
     {"14336x4096 " name, 14336, 4096, 0, false, 0, type}, {"4096x14336 " name, 4096, 14336, 0, false, 0, type}, {"4096x4096 " name, 4096, 4096, 0, false, 0, type}
     FORMAT("q4_k", DTYPE_Q4_K), FORMAT("q6_k", DTYPE_Q6_K), FORMAT("q4_0", DTYPE_Q4_0), FORMAT("q8_0", DTYPE_Q8_0), FORMAT("q5_k", DTYPE_Q5_K),
-    FORMAT("q4_1", DTYPE_Q4_1), FORMAT("mxfp4", DTYPE_MXFP4),
+    FORMAT("q4_1", DTYPE_Q4_1), FORMAT("mxfp4", DTYPE_MXFP4), {"2x14336x4096 SwiGLU q4_k", 14336, 4096, 0, true, 0, DTYPE_Q4_K},
 };
 static const struct shape tiny[] = {{"tiny 200x256 blocks", 200, 256, FP8_BLOCKS, false, 0, DTYPE_F32}, {"tiny 136x256 SwiGLU channels", 136, 256, FP8_CHANNELS, true, 0, DTYPE_F32}, {"tiny 200x512 q4_k", 200, 512, 0, false, 0, DTYPE_Q4_K}};
 
@@ -87,12 +87,13 @@ static void make_blocks(struct bench *b)
     const struct shape *s = b->s;
     struct tensor t = {.dtype = s->blocks, .ndim = 2, .shape = {s->n, s->k}};
     size_t bytes = matmul_cuda_weight_bytes(&t, false), each = size_round_up(bytes, 256);
-    b->sets = (int)ROSE_MIN((size_t)b->nodes, (size_t)200e6 / each + 1);
-    take(b, 0, each * (size_t)b->sets);
+    const int parts = 1 + s->gated;
+    b->sets = (int)ROSE_MIN((size_t)b->nodes, (size_t)200e6 / (each * (size_t)parts) + 1);
+    take(b, 0, each * (size_t)parts * (size_t)b->sets);
     b->codes = malloc(bytes);
     for (size_t i = 0; i < bytes; i++) b->codes[i] = (uint8_t)(noise() & 0xbf); /* no f16 that is none */
-    for (int i = 0; i < b->sets; i++) {
-        check(matmul_cuda_weight(&t, false, b->memory[0].p + each * (size_t)i, &b->weights[i][0], &b->err), &b->err);
+    for (int i = 0; i < b->sets * parts; i++) {
+        check(matmul_cuda_weight(&t, false, b->memory[0].p + each * (size_t)i, &b->weights[i / parts][i % parts], &b->err), &b->err);
         check(device_copy(b->device, b->memory[0].p + each * (size_t)i, b->codes, bytes, &b->err), &b->err);
     }
 }

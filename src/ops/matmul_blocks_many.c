@@ -8,8 +8,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static const int columns[MATMUL_BLOCKS_COLUMNS] = {32, 64, 128, 192, 256}; /* N of matmul_blocks_wgmma */
 
-/* Warp instructions that make 16-bit weights of a unit of 16 x 32, its share of scales and of a step among them: SASS of matmul_blocks_wgmma. */
-static const int instructions[BLOCKS_FORMATS] = {95, 92, 105, 110, 100, 136, 135};
+/* Warp instructions of matmul_blocks_wgmma for a unit of 16 x 32 weights, its share of scales and of a step's barriers among them: SASS. */
+static const int instructions[BLOCKS_FORMATS] = {80, 80, 88, 85, 88, 105, 105};
 
 /* Time by matmul_blocks_wgmma. Nothing of it is measured. A step is 128 weight rows by 64 of k: its products at the rate that gemm_wgmma reaches (H200, 14336x4096,
  * 512 to 2,048 rows: 0.68 us for 256 rows of x), or decoding, 4 units a scheduler at one instruction in two clocks (docs/facts.md has the counts). Sums that
@@ -20,7 +20,7 @@ static double wgmma_us(const struct matmul_shape *s, const struct device_info *d
     const int format = s->blocks_format - 1;
     const double step = ROSE_MAX(n * PRODUCT_US, instructions[format] * 4 * 2 / CLOCKS_A_US), sums = n * 512 / SUMS_A_US;
     const double tiles = matmul_plan_tiles(s, 128 / (1 + s->gated)), chunks = (double)ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK), groups = (double)ceil_div(s->rows, n);
-    double us = runs ? groups * (ceil(tiles * chunks / d->units) * 4 * step + END_US + sums * (2 + d->units / tiles)) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
+    double us = runs ? groups * (ceil(tiles * chunks / d->units) * 4 * step + END_US + sums * (2 + ROSE_MIN(d->units / tiles, chunks))) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
     double bytes = tiles * chunks * 8 * (double)BLOCKS_CHUNK_BYTES(format), memory = bytes / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.85e-6);
     return LAUNCH_US + ROSE_MAX(us, memory);
 }
@@ -75,11 +75,11 @@ bool matmul_blocks_wgmma_plan(const struct matmul_shape *s, const struct device_
 /* Products at the rate of mma.sync and, one behind the other, decoding, which each tile of rows does anew. Nothing of it is measured. */
 void matmul_blocks_gemm_plan(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
 {
-    const double PRODUCTS = 2.5e6, CLOCKS_A_US = 1700, SCHEDULERS = 4, LAUNCH_US = 4.5; /* of an SM: operations a us; instructions at one in two clocks */
+    const double PRODUCTS = 2.5e6, CLOCKS_A_US = 1700, SCHEDULERS = 4, LAUNCH_US = 4.5, STORES = 20; /* of an SM: operations a us; instructions at one in two clocks */
     matmul_plan_gemm(s, d, m);
     matmul_blocks_cost(s, d, &m->plan);
     const double tile = (double)plan_get(&m->plan, "BM"), tiles = (double)ceil_div(s->rows, (int64_t)tile), blocks = tiles * m->tiles;
     const double units = ceil(blocks / d->units) / blocks * d->units * tiles * matmul_plan_tiles(s, BLOCKS_TILE) * (1 + s->gated) * s->k / BLOCKS_UNIT; /* with idle SMs */
-    const double us = units * (instructions[s->blocks_format - 1] / (SCHEDULERS / 2 * CLOCKS_A_US) + 2.0 * BLOCKS_TILE * BLOCKS_UNIT * tile / PRODUCTS) / d->units;
+    const double us = units * ((instructions[s->blocks_format - 1] + STORES) / (SCHEDULERS / 2 * CLOCKS_A_US) + 2.0 * BLOCKS_TILE * BLOCKS_UNIT * tile / PRODUCTS) / d->units;
     m->plan.predicted_us = LAUNCH_US + ROSE_MAX(us, m->plan.limit_us);
 }

@@ -12,8 +12,7 @@
  *     results  [WARPS] 512 bytes: rows of x by the warp's columns on their way to 16-byte stores
  *     work     f32 [groups][blocks][2][N / 2][256]: sums of tiles that blocks share (gemv_runs.cuh)
  *
- * The layout has a lane's k in mma.sync's order for 8-byte loads of x; x comes in natural order here: pairs c and 4 + c of sixteen elements lie in the words of
- * lanes c / 2 and 2 + c / 2, at nibble c % 2.
+ * How codes become operands: matmul_blocks_operand.cuh.
  *
  * A gated pair: a warp's rows q are eight of the gate's, q + 8 of the up matrix, so that both sums of a result lie in one thread. Two warps share two tiles of
  * the format, each has the scales of one.
@@ -41,6 +40,7 @@
 #include "kernels/cuda/common/tma.cuh"
 #include "kernels/cuda/common/wgmma.cuh"
 #include "kernels/cuda/gemm_epilogue.cuh"
+#include "kernels/cuda/matmul_blocks_operand.cuh"
 #include "kernels/cuda/matmul_blocks_scales.cuh"
 #include "kernels/cuda/matmul_blocks_stream.cuh"
 #include "kernels/params/gemm_wgmma.h"
@@ -107,8 +107,9 @@ struct feed {
     const unsigned char *weights;
     unsigned char *scales; /* of all warps */
     mbarrier *full, *empty;
-    uint32_t slot, phase, turn, units, mask; /* turn: which of the two KB; units: of the chunk */
-    bool mine;                               /* the warp has a tile here */
+    struct operand operand;
+    uint32_t slot, phase, turn, units; /* turn: which of the two KB; units: of the chunk */
+    bool mine;                         /* the warp has a tile here */
 };
 DEVICE void feed_begin(struct feed *f, uint32_t units)
 {
@@ -127,52 +128,45 @@ DEVICE void feed_end(struct feed *f)
     if (++f->slot == W_STAGES) f->slot = 0, f->phase ^= 1;
 }
 
-/* What lane `lane` has of a unit's rows q and q + 8 of the warp, moved down by the nibbles (bytes) before the pair that is wanted. */
-DEVICE struct blocks_raw feed_raw(const struct feed *f, uint32_t unit, uint32_t lane, uint32_t row)
-{
-    const uint32_t warp = warp_id(), odd = lane_id() % 2;
-    const unsigned char *chunk = f->weights + f->slot * W_BYTES + (GATED ? warp / 2 * 2 + row : warp) * CHUNK_BYTES;
-    struct blocks_raw r = blocks_raw_load(chunk, f->units, unit, lane);
-    if (GATED) { /* the gate's eight rows, or the up matrix', as rows q */
-        const bool lower = warp % 2 != 0;
-        UNROLL for (uint32_t i = 0; i < BLOCKS_WORDS; i++) r.w[i] = lower ? r.w[BLOCKS_WORDS + i] : r.w[i];
-        if (FORMAT == BLOCKS_Q5_K || FORMAT == BLOCKS_Q6_K) r.high >>= lower ? (FORMAT == BLOCKS_Q5_K ? 4 : 8) : 0;
-    }
-    UNROLL for (uint32_t i = 0; i < 2 * BLOCKS_WORDS; i++) r.w[i] >>= odd * (FORMAT == BLOCKS_Q8_0 ? 8 : 4);
-    if (FORMAT == BLOCKS_Q5_K || FORMAT == BLOCKS_Q6_K) r.high >>= odd * (FORMAT == BLOCKS_Q5_K ? 1 : 2);
-    return r;
-}
-/* Scale and what is added for rows q (row 0) and q + 8 of a half of a unit. */
+/* Scale, and what is added, of row q (row 0) or q + 8 of the warp in a half of a unit. */
 DEVICE f32x2 feed_scale(const struct feed *f, uint32_t unit, uint32_t row, uint32_t half)
 {
     const uint32_t warp = warp_id(), of = GATED ? warp / 2 * 2 + row : warp, in = GATED ? warp % 2 : row;
     const unsigned char *s = f->scales + (of * 2 + f->turn) * 1024 + (unit * 8 + lane_id() / 4) * 16;
-    f32x2 r = {{f32_from_bits(ld4(s + (HALVES ? half * 8 : 0) + in * 4)), 0}};
-    if (MINIMA) r.v[1] = f32_from_bits(ld4(s + 8 + in * 4));
+    f32x2 r;
+    r.v[0] = f32_from_bits(ld4(s + (HALVES ? half * 8 : 0) + in * 4));
+    r.v[1] = MINIMA ? f32_from_bits(ld4(s + 8 + in * 4)) : r.v[0] * -OPERAND_OFFSET;
     return r;
 }
-/* A unit's weights as wgmma's A operands, k in natural order; zeros where there are none. */
+/* A unit's weights as wgmma's A operands; zeros where there are none. */
 DEVICE void feed_decode(const struct feed *f, uint32_t unit, uint32_t a[2][4])
 {
-    const uint32_t q = lane_id() / 4, c = lane_id() % 4;
+    const uint32_t q = lane_id() / 4, c = lane_id() % 4, warp = warp_id();
     if (!f->mine || (K_TAIL && unit >= f->units)) {
         UNROLL for (uint32_t half = 0; half < 2; half++)
             UNROLL for (uint32_t i = 0; i < 4; i++) a[half][i] = 0;
         return;
     }
-    f32x2 scale[2][2];
+    const unsigned char *chunks = f->weights + f->slot * W_BYTES + (GATED ? warp / 2 * 2 : warp) * CHUNK_BYTES;
+    float scale[2][2], added[2][2];
     UNROLL for (uint32_t row = 0; row < 2; row++)
-        UNROLL for (uint32_t half = 0; half < 2; half++) scale[row][half] = feed_scale(f, unit, row, half);
+        UNROLL for (uint32_t half = 0; half < 2; half++)
+        {
+            const f32x2 s = feed_scale(f, unit, row, half);
+            scale[row][half] = s.v[0], added[row][half] = s.v[1];
+        }
     UNROLL for (uint32_t pair = 0; pair < 2; pair++) /* c, 4 + c */
     {
         struct blocks_raw raw[1 + GATED];
-        UNROLL for (uint32_t m = 0; m < 1 + GATED; m++) raw[m] = feed_raw(f, unit, q * 4 + pair * 2 + c / 2, m);
+        UNROLL for (uint32_t m = 0; m < 1 + GATED; m++) raw[m] = blocks_raw_load(chunks + m * CHUNK_BYTES, f->units, unit, q * 4 + pair * 2 + c / 2);
         UNROLL for (uint32_t row = 0; row < 2; row++)
-            UNROLL for (uint32_t half = 0; half < 2; half++)
-            {
-                const uint32_t code = blocks_raw_pair(&raw[GATED ? row : 0], unit, GATED ? 0 : row, half * 2, f->mask);
-                a[half][pair * 2 + row] = blocks_scaled(code, scale[row][half].v[0], scale[row][half].v[1]);
-            }
+        {
+            const struct blocks_raw *r = &raw[GATED ? row : 0];
+            uint32_t w[BLOCKS_WORDS], out[2];
+            UNROLL for (uint32_t i = 0; i < BLOCKS_WORDS; i++) w[i] = (GATED ? warp % 2 : row) ? r->w[BLOCKS_WORDS + i] : r->w[i];
+            operand_pairs(&f->operand, w, r->high, unit, GATED ? 0 : row, scale[row], added[row], out);
+            a[0][pair * 2 + row] = out[0], a[1][pair * 2 + row] = out[1];
+        }
     }
 }
 
@@ -267,31 +261,32 @@ DEVICE void consume(const struct gemm_params *p, const unsigned char *stages, mb
         if (unit == run->begin) grid_dependency_wait(); /* y and work may be a predecessor's */
         UNROLL_N(1) for (uint32_t s = from; s < to; s++)
         {
-            const uint32_t units = ring_units(p, s);
-            UNROLL for (uint32_t i = 0; i < KB; i++)
-            {
-                if (K_TAIL && i * 2 >= units) continue;
-                const uint64_t b = b0 + stage * (X_BYTES >> 4);
-                mbarrier_wait(&full[stage], phase);
-                wgmma_pin(d, N / 2);
-                wgmma_fence();
-                UNROLL for (uint32_t k = 0; k < 4; k++) MULTIPLY(N, d, a[i % 2][k / 2][k % 2], b + k * 2, (s - from) | i | k);
-                wgmma_commit();
-                wgmma_pin(d, N / 2);
-                /* The next step's weights meanwhile. */
-                const bool more = i + 1 < KB && !(K_TAIL && (i + 1) * 2 >= units);
-                if (!more) {
-                    feed_end(f);
-                    if (s + 1 < to) feed_begin(f, ring_units(p, s + 1));
+            const uint32_t units = ring_units(p, s), steps = K_TAIL ? (units + 1) / 2 : KB;
+            UNROLL_N(1) for (uint32_t i = 0; i < steps; i += 2) /* all four steps at once take twice as long to compile */
+                UNROLL for (uint32_t j = 0; j < 2; j++)
+                {
+                    const uint32_t next = i + j + 1;
+                    if (K_TAIL && j && next > steps) continue;
+                    const uint64_t b = b0 + stage * (X_BYTES >> 4);
+                    mbarrier_wait(&full[stage], phase);
+                    wgmma_pin(d, N / 2);
+                    wgmma_fence();
+                    UNROLL for (uint32_t k = 0; k < 4; k++) MULTIPLY(N, d, a[j][k / 2][k % 2], b + k * 2, (s - from) | i | j | k);
+                    wgmma_commit();
+                    wgmma_pin(d, N / 2);
+                    /* The next step's weights meanwhile. */
+                    if ((j || K_TAIL) && next >= steps) {
+                        feed_end(f);
+                        if (s + 1 < to) feed_begin(f, ring_units(p, s + 1));
+                    }
+                    if (next < steps || s + 1 < to) {
+                        UNROLL for (uint32_t u = 0; u < 2; u++) feed_decode(f, (next < steps ? next * 2 : 0) + u, a[1 - j][u]);
+                    }
+                    wgmma_wait(0);
+                    wgmma_pin(d, N / 2);
+                    if (lane_id() == 0) mbarrier_arrive(&empty[stage]);
+                    if (++stage == STAGES) stage = 0, phase ^= 1;
                 }
-                if (more || s + 1 < to) {
-                    UNROLL for (uint32_t u = 0; u < 2; u++) feed_decode(f, (i + 1 < KB && more ? (i + 1) * 2 : 0) + u, a[(i + 1) % 2][u]);
-                }
-                wgmma_wait(0);
-                wgmma_pin(d, N / 2);
-                if (lane_id() == 0) mbarrier_arrive(&empty[stage]);
-                if (++stage == STAGES) stage = 0, phase ^= 1;
-            }
         }
 #if !CLUSTER
         if ((from == 0 && to == run->len) || gemv_merge(p, at.group, block_x() % p->blocks, at.tile, run->len, d, last))
@@ -325,7 +320,7 @@ KERNEL(matmul_blocks_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
         if (thread_x() == CONSUMERS) produce_x(&p, stages, full, empty, &run);
         if (thread_x() == CONSUMERS + 32) produce_weights(&p.g, weights, w_full, w_empty, &run);
     } else {
-        struct feed f = {weights, scales, w_full, w_empty, 0, 0, 0, 0, blocks_mask(p.g.rows), false};
+        struct feed f = {weights, scales, w_full, w_empty, operand_begin(GATED && warp_id() % 2 != 0, blocks_mask(p.g.rows)), 0, 0, 0, 0, false};
         registers_grow(232);
         consume(&p.g, stages, full, empty, &f, &run, results + warp_id() * RESULT_BYTES, (uint32_t *)(w_empty + W_STAGES));
     }

@@ -334,7 +334,7 @@ DEVICE uint32_t sm_id(void)
 #endif
 }
 
-/* ---- bit counts (popc, clz, brev, prmt, lop3 are what these compile to) -------------------------------------------- */
+/* ---- bit counts (popc, clz, brev, prmt, shf, lop3 are what these compile to) -------------------------------------------- */
 DEVICE uint32_t popcount_u32(uint32_t v)
 {
 #ifdef ROSE_SIMT
@@ -377,6 +377,17 @@ DEVICE uint32_t byte_permute(uint32_t a, uint32_t b, uint32_t selector)
 #else
     uint32_t r;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector));
+    return r;
+#endif
+}
+/* v turned left by `by` bits, modulo 32 (shf.l.wrap, PTX 9.7.8). */
+DEVICE uint32_t rotate_left(uint32_t v, uint32_t by)
+{
+#ifdef ROSE_SIMT
+    return v << (by & 31) | v >> ((0u - by) & 31);
+#else
+    uint32_t r;
+    asm("shf.l.wrap.b32 %0, %1, %1, %2;" : "=r"(r) : "r"(v), "r"(by));
     return r;
 #endif
 }

@@ -35,7 +35,7 @@ DEVICE void every_thread(uint32_t *y, uint32_t u)
     barrier_sync(2, 128);
     y[9] = block_sync_count(u & 1) + (uint32_t)block_sync_or(u & 2);
     y[10] = (uint32_t)(global_timer() + clock_cycles()) + sm_id() + popcount_u32(u) + clz_u32(u) + ffs_u32(u) +
-            byte_permute(u, u, 0x1234);
+            byte_permute(u, u, 0x1234) + rotate_left(u, u);
     y[11] = thread_y() + thread_z() + block_y() + block_z() + block_dim_y() + block_dim_z() + block_dim_x();
     nano_sleep(10);
     if (u == 77) trap();

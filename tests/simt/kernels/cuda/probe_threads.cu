@@ -29,7 +29,7 @@ KERNEL(probe_threads, struct probe_threads_params, p, 64, 1)
     o[15] = warp_sum_u32(u, 16);
     o[16] = warp_scan_u32(u & 0xff);
     o[17] = popcount_u32(u) | clz_u32(u) << 8 | ffs_u32(u) << 16;
-    o[18] = byte_permute(u, ~u, 0x7530 ^ (u & 0x7777)) ^ byte_permute(u, ~u, 0xba98);
+    o[18] = byte_permute(u, ~u, 0x7530 ^ (u & 0x7777)) ^ byte_permute(u, ~u, 0xba98) ^ rotate_left(u, u);
     o[19] = block_sync_count(u & 2) + (uint32_t)block_sync_or(u == 12345) * 1000;
     o[20] = warp_elect() ? 1 : 0;
     o[21] = thread_x() | block_x() << 8 | block_dim_x() << 16 | grid_dim_x() << 24;
