@@ -13,26 +13,27 @@ static const int instructions[BLOCKS_FORMATS] = {80, 80, 88, 85, 88, 105, 105};
 
 /* Time by matmul_blocks_wgmma. Nothing of it is measured. A step is 128 weight rows by 64 of k: its products at the rate that gemm_wgmma reaches (H200, 14336x4096,
  * 512 to 2,048 rows: 0.68 us for 256 rows of x), or decoding, 4 units a scheduler at one instruction in two clocks (docs/facts.md has the counts). Sums that
- * blocks share go through L2 at 60 bytes a ns an SM. */
+ * blocks share go through L2 at 60 bytes a ns an SM; the blocks of all groups of rows run at once. */
 static double wgmma_us(const struct matmul_shape *s, const struct device_info *d, int n, bool runs)
 {
     const double PRODUCT_US = 0.68 / 256, CLOCKS_A_US = 1700, END_US = 1.5, LAUNCH_US = 4.5, SUMS_A_US = 60e3;
     const int format = s->blocks_format - 1;
     const double step = ROSE_MAX(n * PRODUCT_US, instructions[format] * 4 * 2 / CLOCKS_A_US), sums = n * 512 / SUMS_A_US;
     const double tiles = matmul_plan_tiles(s, 128 / (1 + s->gated)), chunks = (double)ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK), groups = (double)ceil_div(s->rows, n);
-    double us = runs ? groups * (ceil(tiles * chunks / d->units) * 4 * step + END_US + sums * (2 + ROSE_MIN(d->units / tiles, chunks))) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
+    const double blocks = floor(d->units / groups); /* of a group, by runs */
+    double us = runs ? ceil(tiles * chunks / blocks) * 4 * step + END_US + sums * (2 + ROSE_MIN(blocks / tiles, chunks)) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
     double bytes = tiles * chunks * 8 * (double)BLOCKS_CHUNK_BYTES(format), memory = bytes / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.85e-6);
     return LAUNCH_US + ROSE_MAX(us, memory);
 }
 
 bool matmul_blocks_wgmma_plan(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
 {
-    enum { WARPS = 8, BARRIER = 16, MOST_RUN_GROUPS = 2, MOST_STAGES = 8, MOST_SLOTS = 4 };
+    enum { WARPS = 8, BARRIER = 16, MOST_RUN_GROUPS = 8, MOST_STAGES = 8, MOST_SLOTS = 4 };
     const int format = s->blocks_format - 1, forced = s->tile >= MATMUL_TILE_BLOCKS_COLUMNS ? s->tile - MATMUL_TILE_BLOCKS_COLUMNS : -1;
     int n = 0, runs = 0;
     double best = 0;
     for (int i = 0; i < 2 * MATMUL_BLOCKS_COLUMNS; i++) {
-        if (forced >= 0 ? i != forced : i % 2 && ceil_div(s->rows, columns[i / 2]) > MOST_RUN_GROUPS) continue;
+        if (forced >= 0 ? i != forced : i % 2 && ceil_div(s->rows, columns[i / 2]) > ROSE_MIN(MOST_RUN_GROUPS, d->units)) continue;
         const double us = wgmma_us(s, d, columns[i / 2], i % 2);
         if (!n || us < best) best = us, n = columns[i / 2], runs = i % 2;
     }
@@ -50,7 +51,7 @@ bool matmul_blocks_wgmma_plan(const struct matmul_shape *s, const struct device_
     m->box = 64, m->box_x = n, m->x_alone = true;
     bool staged = s->rows16 && !s->out_f32;
     for (int i = 0; i < s->parts; i++) staged &= s->n[i] % 8 == 0;
-    const int64_t blocks = runs ? ROSE_MIN(d->units, m->tiles * chunks) : ROSE_MIN(d->units, m->tiles * ceil_div(s->rows, n));
+    const int64_t groups = ceil_div(s->rows, n), blocks = runs ? ROSE_MIN(ROSE_MAX(d->units / groups, 1), m->tiles * chunks) : ROSE_MIN(d->units, m->tiles * groups);
     *out = (struct plan){.kernel = "matmul_blocks_wgmma", .rows = s->rows, .tiles = true, .per = runs ? n : INT32_MAX, .times = (int32_t)blocks};
     plan_int(out, "FORMAT", format);
     plan_int(out, "N", n);
