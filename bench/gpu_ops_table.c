@@ -221,13 +221,13 @@ static void norms(const struct device_info *d, bool sweep, bench_add *add, void 
                      0, true);
 }
 
-/* ---- QK: n = heads, kv_heads, head_dim, write, page_tokens ---- */
+/* ---- QK: n = heads, kv_heads, head_dim, write (bytes an element of the pages), page_tokens ---- */
 
 static size_t qk_fill(const struct bench_entry *e, const struct bench_tables *t, struct bench_memory *m,
                       void *params)
 {
     int32_t heads = e->n[0], kv = e->n[1], dim = e->n[2], tokens = e->n[4];
-    bool write = e->n[3];
+    int32_t write = e->n[3];
     int64_t width = (int64_t)(heads + (write ? 2 : 1) * kv) * dim;
     uint16_t *qkv = bench_take(m, (size_t)(e->rows * width) * 2);
     struct qk_rows_params p = {.q = qkv,
@@ -243,7 +243,7 @@ static size_t qk_fill(const struct bench_entry *e, const struct bench_tables *t,
                                .v_stride = width,
                                .rows = (uint32_t)e->rows};
     if (write) {
-        p.page_bytes = KV_ROWS_LAYER_BYTES(kv, tokens, dim, dim, 2);
+        p.page_bytes = KV_ROWS_LAYER_BYTES(kv, tokens, dim, dim, write);
         p.pool = bench_take(m, (size_t)((e->rows + tokens - 1) / tokens * p.page_bytes));
     }
     memcpy(params, &p, sizeof p);
@@ -253,12 +253,13 @@ static size_t qk_fill(const struct bench_entry *e, const struct bench_tables *t,
 static void qk(const struct device_info *d, bench_add *add, void *context, struct qk_shape s, double bound,
                bool sweep)
 {
-    struct bench_entry e = {.op = s.write  ? "QK-norm + RoPE + page write"
+    struct bench_entry e = {.op = s.write && s.kv_bytes == 1 ? "QK-norm + RoPE + e4m3 page write"
+                                  : s.write  ? "QK-norm + RoPE + page write"
                                   : s.rope ? "QK-norm + RoPE"
                                            : "QK-norm",
                             .fill = qk_fill,
                             .rows = s.rows,
-                            .n = {s.heads, s.kv_heads, s.head_dim, s.write, s.page_tokens},
+                            .n = {s.heads, s.kv_heads, s.head_dim, !s.write ? 0 : s.kv_bytes == 1 ? 1 : 2, s.page_tokens},
                             .bound_us = bound,
                             .sweep = sweep};
     if (qk_cuda_plan(&s, d, &e.plan, &err_)) return (void)printf("%s\n", err_.message);
@@ -284,6 +285,9 @@ static void qks(const struct device_info *d, bool sweep, bench_add *add, void *c
         qk(d, add, context, s, rows[r] == 1 ? 1.4 : rows[r] == 16 ? 1.6 : 0, false);
         qk(d, add, context, rope, 0, false);
         qk(d, add, context, all, rows[r] == 1 ? 1.9 : 0, false);
+        all.kv_bytes = 1;
+        qk(d, add, context, all, 0, false);
+        all.kv_bytes = 0;
         for (int repeat = 1; repeat <= 8 && sweep; repeat *= 2)
             for (int block = 32; block <= 512; block *= 2) {
                 if ((rows[r] >= 4096 && block < 64) || (repeat == 8 && (block > 128 || rows[r] < 4096))) continue;

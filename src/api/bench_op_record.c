@@ -258,9 +258,10 @@ static enum rose_status step_inputs(struct bench_case *c, int32_t seqs, int32_t 
     return status;
 }
 
-static enum rose_status cache(struct bench_case *c, const struct op_heads *heads, int32_t pages, struct op_cache *out, struct rose_error *err)
+static enum rose_status cache(struct bench_case *c, const struct op_heads *heads, int32_t pages, bool fp8, struct op_cache *out, struct rose_error *err)
 {
-    enum dtype dtype = on_cuda(c) ? DTYPE_BF16 : DTYPE_F16;
+    enum dtype dtype = fp8 ? DTYPE_F8_E4M3 : on_cuda(c) ? DTYPE_BF16 : DTYPE_F16;
+    if (fp8 && !on_cuda(c)) return status_set(err, ROSE_UNSUPPORTED, "fp8=1: pages of e4m3 are a GPU's");
     *out = (struct op_cache){.page_bytes = op_cache_page_bytes(dtype, heads, PAGE, 1), .dtype = dtype, .page_tokens = PAGE};
     if (!out->page_bytes) return status_set(err, ROSE_UNSUPPORTED, "a %s cache cannot hold heads of size %d", dtype_info(dtype)->name, heads->head_dim);
     /* The CPU's noise is float32, which is no noise in float16: small values there. */
@@ -273,12 +274,12 @@ static enum rose_status cache(struct bench_case *c, const struct op_heads *heads
 static enum rose_status record_qk(struct bench_case *c, struct rose_error *err)
 {
     int32_t rows = c->value[0], h = c->value[1], kv = c->value[2], dim = c->value[3];
-    struct op_qk q = {.layer = 0, .heads = {h, kv, dim, dim}, .norm_eps = 1e-6f, .group_layers = 1, .write = true, .rope = OP_ROPE_HALF, .rotary_dim = dim};
+    struct op_qk q = {.layer = 0, .heads = {h, kv, dim, dim}, .norm_eps = 1e-6f, .group_layers = 1, .write = true, .rope = (enum op_rope_kind)c->value[5], .rotary_dim = dim};
     struct op_step step;
     struct op_cache pages;
     struct op_value row;
     ROSE_TRY(step_inputs(c, rows, 1, 64, &step, err));
-    ROSE_TRY(cache(c, &q.heads, rows * 2, &pages, err));
+    ROSE_TRY(cache(c, &q.heads, rows * 2, c->value[6], &pages, err));
     ROSE_TRY(bench_op_value(c, "qkv", EXTENT_ROWS, rows, (h + 2 * kv) * dim, &row, err));
     q.q = op_slice(row, 0, h * dim), q.k = op_slice(row, h * dim, kv * dim), q.v = op_slice(row, (h + kv) * dim, kv * dim);
     if (!(q.inv_freq = bench_op_vector(c, dim / 2, err))) return ROSE_NO_MEMORY;
@@ -293,7 +294,7 @@ static void attention_extents(struct bench_case *c)
     c->extents = (struct extents){.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = seqs * per, [EXTENT_SEQS] = seqs, [EXTENT_SAMPLES] = seqs}};
     struct op_heads heads = {c->value[3], c->value[4], c->value[5], c->value[5]};
     /* The keys and values of every sequence, once; the products of each row with what it sees. */
-    c->more_bytes = (double)seqs * context * (double)op_cache_token_bytes(on_cuda(c) ? DTYPE_BF16 : DTYPE_F16, &heads);
+    c->more_bytes = (double)seqs * context * (double)op_cache_token_bytes(c->value[6] ? DTYPE_F8_E4M3 : on_cuda(c) ? DTYPE_BF16 : DTYPE_F16, &heads);
     c->more_ops = 4.0 * seqs * per * (context - (per - 1) / 2.0) * heads.heads * heads.head_dim;
 }
 
@@ -306,7 +307,7 @@ static enum rose_status record_attention(struct bench_case *c, struct rose_error
     ROSE_TRY(bench_op_value(c, "q", EXTENT_ROWS, seqs * per, h * dim, &a.q, err)); /* the largest first: what is too large is refused before anything is filled */
     ROSE_TRY(bench_op_value(c, "y", EXTENT_ROWS, seqs * per, h * dim, &a.y, err));
     ROSE_TRY(step_inputs(c, seqs, per, context, &step, err));
-    ROSE_TRY(cache(c, &a.heads, seqs * ((context + PAGE - 1) / PAGE), &pages, err));
+    ROSE_TRY(cache(c, &a.heads, seqs * ((context + PAGE - 1) / PAGE), c->value[6], &pages, err));
     return op_attention(c->program, &step, &pages, &a, err);
 }
 
@@ -373,7 +374,7 @@ static enum rose_status record_sample(struct bench_case *c, struct rose_error *e
 #define OUT {"out", "0", 7} /* what results are stored as: 0 bf16 (f32 on the CPU), or ACT_OUT_* */
 const struct bench_kind bench_kinds[] = {
     {"norm", {ROWS, {"cols", "4096", 1 << 16}, {"residual", "1", 1}, {"layer", "0", 1}, OUT}, rows_extents, record_norm},
-    {"qk", {ROWS, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}, {"norm", "1", 1}}, rows_extents, record_qk},
+    {"qk", {ROWS, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}, {"norm", "1", 1}, {"rope", "1", OP_ROPE_PAIRS}, {"fp8", "0", 1}}, rows_extents, record_qk}, /* fp8: pages of e4m3 */
     {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}, OUT}, rows_extents, record_act},
     {"quantise", {ROWS, {"cols", "4096", 1 << 17}, {"out", "1,2,3,4,5,6,7,8", 8}}, rows_extents, bench_op_quantise},
     {"value", {ROWS, {"cols", "4096", 1 << 20}, {"kind", "0", 3}}, rows_extents, record_value}, /* gather, add, soft cap, row gate */
@@ -383,7 +384,7 @@ const struct bench_kind bench_kinds[] = {
     {"pages", {ROWS, {"kv_heads", "8", 4096}, {"dim", "128", 1024}, {"from", "0", 3}, {"to", "1,2,3", 3}}, rows_extents, bench_op_pages}, /* KV_ROWS, KV_PAGES_* */
     {"logprob", {{"rows", "1,16,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"want", "1", 4096}, {"bf16", "0", 1}}, rows_extents, bench_op_logprob},
     {"matmul", {{"rows", "1,8,64,512,4096", 1 << 17}, {"n", "4096", 1 << 20}, {"k", "4096", 1 << 17}}, rows_extents, record_matmul},
-    {"attention", {{"sequences", "1,16,128", 4096}, {"queries", "1", 1 << 17}, {"context", "1024,8192", 1 << 20}, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}},
+    {"attention", {{"sequences", "1,16,128", 4096}, {"queries", "1", 1 << 17}, {"context", "1024,8192", 1 << 20}, {"heads", "32", 256}, {"kv_heads", "8", 256}, {"dim", "128", 256}, {"fp8", "0", 1}},
      attention_extents, record_attention},
 };
 const size_t bench_kinds_count = ROSE_COUNT(bench_kinds);

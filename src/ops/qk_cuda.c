@@ -88,7 +88,9 @@ enum rose_status qk_cuda_plan(const struct qk_shape *s, const struct device_info
     out->times = chunks;
     out->per = block / 32 * (32 / threads);
     double rows = (double)s->rows, heads = s->heads + s->kv_heads * (s->write ? 2.0 : 1.0);
-    out->bytes = rows * (heads * s->head_dim * 4 + (rotary ? 4 : 0) + (s->write ? 8 : 0)) +
+    /* Read and written as they are, but for what goes into pages of e4m3. */
+    double narrow = s->write && s->kv_bytes == 1 ? 2.0 * s->kv_heads : 0;
+    out->bytes = rows * ((heads * 4 - narrow) * s->head_dim + (rotary ? 4 : 0) + (s->write ? 8 : 0)) +
                  2.0 * s->norm * s->head_dim + 2.0 * rotary;
     plan_once(out, d, vec, s->stream ? s->stream : turn ? 0 : -1);
     out->ops = rows * (s->heads + s->kv_heads) * (3.0 * rotary + (s->norm ? 4.0 * s->head_dim : 0));

@@ -15,6 +15,7 @@ static const struct {
 } ops[] = {
     {"norm", {"rows=1,5", "cols=256"}, 2, NULL, false},
     {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "norm=0,1"}, 2, NULL, false},
+    {"qk", {"rows=3", "heads=4", "kv_heads=2", "dim=64", "rope=2", "fp8=1"}, 1, NULL, true},
     {"act", {"rows=3", "cols=128", "gated=0,1"}, 2, NULL, false},
     {"norm", {"rows=3", "cols=256", "out=2,3"}, 2, NULL, true},
     {"act", {"rows=3", "cols=128", "out=4,6,7"}, 3, NULL, true},
