@@ -38,7 +38,7 @@ static enum rose_status read_values(struct sweep *s, int number, const char *tex
     for (const char *p = text; *p;) {
         size_t length = strcspn(p, ",");
         int64_t v;
-        bool zero = n->most <= 3 || !strcmp(n->name, "temperature") || !strcmp(n->name, "top_k") || !strcmp(n->name, "out"); /* flags and the like */
+        bool zero = n->most <= 3 || !strcmp(n->usual, "0"); /* flags and the like */
         if (s->values[number] == VALUES || !str_to_i64((struct str){p, length}, &v) || v < (zero ? 0 : 1) || v > n->most)
             return status_set(err, ROSE_INVALID, "%s=%s: up to %d numbers from %d to %d, with commas", n->name, text, VALUES, zero ? 0 : 1, n->most);
         s->value[number][s->values[number]++] = (int32_t)v;

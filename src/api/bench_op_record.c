@@ -347,6 +347,27 @@ static enum rose_status record_moe(struct bench_case *c, struct rose_error *err)
     return op_moe_mlp(c->program, &m, err);
 }
 
+/* A mask that leaves every other token, and a history for the penalties. */
+static enum rose_status sample_changes(struct bench_case *c, struct op_sample *s, int32_t rows, int32_t vocabulary, struct rose_error *err)
+{
+    enum { HISTORY = 1024 };
+    const size_t words = ((size_t)vocabulary + 31) / 32, history = (size_t)rows * HISTORY, ints = words + history + 2 * (size_t)rows;
+    int32_t *host = malloc(ints * 4);
+    if (!host) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < words; i++) host[i] = 0x55555555;
+    for (size_t i = 0; i < history; i++) host[words + i] = (int32_t)(i * 7919 % (size_t)vocabulary);
+    for (size_t i = 0; i < 2 * (size_t)rows; i++) host[words + history + i] = i < (size_t)rows ? HISTORY : HISTORY / 2; /* lengths, then prompts */
+    char *p = bench_op_copy(c, host, ints * 4, err);
+    free(host);
+    if (!p) return ROSE_NO_MEMORY;
+    s->slots = rows, s->history_stride = HISTORY, s->masks = 1;
+    s->mask = program_external(c->program, "mask", p, words * 4);
+    s->history = program_external(c->program, "history", p + words * 4, history * 4);
+    s->history_length = program_external(c->program, "lengths", p + (words + history) * 4, (size_t)rows * 4);
+    s->prompt_length = program_external(c->program, "prompts", p + (words + history + (size_t)rows) * 4, (size_t)rows * 4);
+    return ROSE_OK;
+}
+
 static enum rose_status record_sample(struct bench_case *c, struct rose_error *err)
 {
     int32_t rows = c->value[0], vocabulary = c->value[1];
@@ -360,12 +381,15 @@ static enum rose_status record_sample(struct bench_case *c, struct rose_error *e
         host[i].temperature = (float)c->value[2] / 100;
         host[i].top_k = c->value[3];
         host[i].top_p = (float)c->value[4] / 100;
+        host[i].min_p = (float)c->value[5] / 100;
+        if (c->value[6]) host[i].slot = i, host[i].mask_row = 0, host[i].repetition = 1.1f, host[i].presence = 0.1f;
     }
     void *p = bench_op_copy(c, host, bytes, err), *out = p ? take(c, (size_t)rows * sizeof(struct sample_output), err) : NULL;
     free(host);
     if (!out) return ROSE_NO_MEMORY;
     s.rows = program_external(c->program, "rows", p, bytes);
     s.output = program_external(c->program, "output", out, (size_t)rows * sizeof(struct sample_output));
+    if (c->value[6]) ROSE_TRY(sample_changes(c, &s, rows, vocabulary, err));
     ROSE_TRY(bench_op_value_f32(c, "logits", EXTENT_SAMPLES, rows, vocabulary, &s.logits, err));
     return op_sample(c->program, &s, err);
 }
@@ -378,7 +402,7 @@ const struct bench_kind bench_kinds[] = {
     {"act", {ROWS, {"cols", "8192", 1 << 17}, {"gated", "1", 1}, {"kind", "0", 3}, OUT}, rows_extents, record_act},
     {"quantise", {ROWS, {"cols", "4096", 1 << 17}, {"out", "1,2,3,4,5,6,7,8", 8}}, rows_extents, bench_op_quantise},
     {"value", {ROWS, {"cols", "4096", 1 << 20}, {"kind", "0", 3}}, rows_extents, record_value}, /* gather, add, soft cap, row gate */
-    {"sample", {{"rows", "1,16,64,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"temperature", "0", 1000}, {"top_k", "0", 1 << 20}, {"top_p", "100", 100}}, rows_extents, record_sample},
+    {"sample", {{"rows", "1,16,64,256", 4096}, {"vocabulary", "151936", 1 << 20}, {"temperature", "0", 1000}, {"top_k", "0", 1 << 20}, {"top_p", "100", 100}, {"min_p", "0", 100}, {"changed", "0", 1}}, rows_extents, record_sample}, /* changed: penalties and a mask */
     {"moe", {{"rows", "1,16,128,1024", 1 << 16}, {"hidden", "2048", 1 << 15}, {"inner", "768", 1 << 15}, {"experts", "128", 512}, {"top_k", "8", 32}}, rows_extents, record_moe},
     {"dispatch", {{"rows", "1,16,128,1024,8192", 1 << 16}, {"hidden", "2048", 1 << 15}, {"experts", "128", 1024}, {"top_k", "8", 32}, {"out", "0", 7}, {"combine", "1", 1}}, rows_extents, bench_op_dispatch},
     {"pages", {ROWS, {"kv_heads", "8", 4096}, {"dim", "128", 1024}, {"from", "0", 3}, {"to", "1,2,3", 3}}, rows_extents, bench_op_pages}, /* KV_ROWS, KV_PAGES_* */

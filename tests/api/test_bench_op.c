@@ -24,6 +24,7 @@ static const struct {
     {"dispatch", {"rows=3,260", "hidden=128", "experts=16", "top_k=2", "out=0"}, 2, NULL, true},
     {"dispatch", {"rows=40", "hidden=128", "experts=16", "top_k=2", "out=3"}, 1, NULL, true},
     {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "top_k=0,5"}, 2, NULL, false},
+    {"sample", {"rows=2", "vocabulary=1000", "temperature=80", "min_p=5", "changed=1"}, 1, NULL, false},
     {"moe", {"rows=3", "hidden=64", "inner=64", "experts=8", "top_k=2"}, 1, NULL, false},
     {"moe", {"rows=3", "hidden=256", "inner=256", "experts=4,8", "top_k=2"}, 2, "q4_k", false},
     {"pages", {"rows=5", "kv_heads=2", "dim=64", "from=0,2", "to=1,3"}, 4, NULL, true},
