@@ -146,6 +146,7 @@ enum rose_status attention_cuda_wgmma_plan(const struct attention_shape *s, cons
     plan_int(out, "FROM_ROWS", s->from_rows);
     plan_int(out, "STAGES", stages);
     plan_int(out, "QS", qs);
+    if (s->ahead) plan_int(out, "AHEAD", s->ahead);
     out->block = 384;
     out->shared_bytes = (uint32_t)(row * (qs * m + stages * 2 * n));
     out->times = s->blocks ? s->blocks : d->units;

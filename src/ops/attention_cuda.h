@@ -32,6 +32,7 @@ struct attention_shape {
     int32_t from_rows, to_rows; /* only sequences of at least (tiles) or at most (split, 0: any) so many rows:
                                    two launches share a step */
     int tile;                   /* measured choices, 0: the plan's own: packed rows a block, */
+    int ahead;                  /* wgmma: pages of e4m3 that are loaded together, */
     int blocks, stages, least, warps, loaders; /* split: blocks of the grid, tiles in flight, tiles a block
                                          takes at least, warps that compute */
 };

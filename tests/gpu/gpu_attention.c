@@ -5,7 +5,7 @@
  *
  * us: a launch in a graph of many over rotating pages, so that L2 is cold; "dependent": each launched while
  * its predecessor still runs, as programs do. limit: bytes at 4.58 TB/s or operations at 830 TFLOP/s (what
- * the best kernels reach on an H200). */
+ * the best kernels reach on an H200). "least": of prefill the e4m3 pages loaded together, 0: the plan's. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -332,7 +332,7 @@ static void measure(struct bench *b, struct work *w, const struct plan *plan, co
 static const int split_variants[][4] = {/* least, warps, loaders, stages */
                                         {0, 0, 0, 0}, {0, 0, 4, 0}, {0, 0, 1, 0}, {8, 0, 0, 0},
                                         {2, 0, 0, 0}, {0, 8, 0, 0}, {0, 0, 0, 2}};
-static const int tile_variants[][2] = {{0, 0}, {0, 3}, {64, 0}, {128, 0}}; /* packed rows, 0: wgmma where it can; its stages */
+static const int tile_variants[][3] = {{0, 0, 0}, {0, 3, 0}, {64, 0, 0}, {128, 0, 0}, {0, 0, 1}, {0, 0, 4}}; /* packed rows, 0: wgmma where it can; its stages, e4m3 pages ahead */
 
 /* Plan v of a shape; false behind the last. */
 static bool variant(const struct shape *s, const struct device_info *d, int v, struct plan *out,
@@ -357,7 +357,9 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
         if (!ok(attention_cuda_split_plan(&a, d, out, &err_))) return false;
     } else {
         if (v >= (int)(sizeof tile_variants / sizeof *tile_variants)) return false;
-        a.tile = tile_variants[v][0], a.stages = tile_variants[v][1];
+        a.tile = tile_variants[v][0], a.stages = tile_variants[v][1], a.ahead = tile_variants[v][2];
+        if (a.ahead && s->kind != E4M3) return false;
+        if (a.ahead > 1 && s->dim > 128) a.ahead = 2; /* as many as a tile has */
         bool wgmma = !a.tile && attention_cuda_wgmma_takes(&a, d);
         if (a.stages && (!wgmma || s->dim > 128)) a.stages = 0;
         if (!ok(wgmma ? attention_cuda_wgmma_plan(&a, d, out, &err_)
@@ -366,7 +368,7 @@ static bool variant(const struct shape *s, const struct device_info *d, int v, s
     }
     snprintf(what, 64, "%s %u st %lld least %lld w %lld+%lld", out->kernel + 10, plan_grid(out, out->rows),
              (long long)(plan_get(out, "STAGES") ? plan_get(out, "STAGES") : plan_get(out, "M")),
-             (long long)plan_get(out, "LEAST"), (long long)plan_get(out, "WARPS"),
+             (long long)(s->rows <= 8 ? plan_get(out, "LEAST") : plan_get(out, "AHEAD")), (long long)plan_get(out, "WARPS"),
              (long long)plan_get(out, "LOADERS"));
     return true;
 }

@@ -76,10 +76,10 @@ static const struct attention_case cases[] = {
      {{70, 80}, {-1, 0}, {3, 400}, {100, 0}}},
     {"attention prefill 3/1 of 96, chunks behind prefixes", AT(LONG, HEADS(3, 1, 96), .blocks = 2), {{37, 300}, {1, 20}, {130, 126}}},
     {"attention prefill 4/1 of 192, window 130", AT(LONG, HEADS(4, 1, 192), .blocks = 2, .window = 130), {{37, 250}, {-1, 0}, {60, 0}}},
-    {"attention prefill 7/1 of 192, alibi, e4m3 pages of 64", /* tiles of 64 tokens: 96 are no whole pages */
-     AT(LONG, E4M3, HEADS(7, 1, 192), .blocks = 2, .alibi = true, .page_tokens = 64),
+    {"attention prefill 7/1 of 192, alibi, e4m3 pages", /* tiles of 64 tokens, not of 96 */
+     AT(LONG, E4M3, HEADS(7, 1, 192), .blocks = 2, .alibi = true),
      {{50, 100}, {1, 20}, {-1, 0}, {20, 0}}},
-    {"attention prefill f16 2/1 of 80, e4m3 pages of 16", AT(LONG, E4M3, HEADS(2, 1, 80), .blocks = 2, .page_tokens = 16, .f16 = true), {{70, 200}, {80, 0}}},
+    {"attention prefill f16 2/1 of 80, e4m3 pages, window 150", AT(LONG, E4M3, HEADS(2, 1, 80), .blocks = 2, .window = 150, .f16 = true), {{70, 230}, {80, 0}}},
     {"attention prefill 4/2 of 64, own rows, causal, relative bias",
      AT(LONG, HEADS(4, 2, 64), .blocks = 3, .own = true, .causal = true, .relative = true, .relative_reach = 1200),
      {{67, 0}, {3, 0}, {150, 0}}},

@@ -30,6 +30,12 @@
 #define KV_BYTES (PIECES * KV_PIECE)
 #define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
 #define BY_TMA (PAGES && KV_ELEM == 2)
+/* Pages of e4m3 that a tile loads before it widens the first: each turn costs their latency. Heads of 64, 128 and 256 are as they were measured;
+ * of pages of 16 tokens there are too many for the registers. */
+#ifndef AHEAD
+#define AHEAD (BY_TMA || OWN || SPAN < 32 || (HD != 80 && HD != 96 && HD != 192) ? 1 : N / SPAN)
+#endif
+#define EACH (SPAN / ROWS_A_TURN) /* a thread's rows of a page */
 #define TILE_WORDS 8 /* of an item in shared memory */
 #define TILES 4      /* items there: Q of one may be overwritten before its rows are stored, not what says where they go */
 #define Q_BYTES (PIECES * Q_PIECE)
@@ -143,24 +149,25 @@ DEVICE void wg_load_kv(const struct attention_tile_params *p, const struct tile 
     base += row0 * stride + col * (PAGES && KV_ELEM == 1 ? 8 : 16);
     bool inside = t0 + N <= t->length; /* what lies between a row's sight and the end of the file is masked */
     UNROLL for (int i = 0; i < N / SPAN && PAGES; i++) inside = inside && pages[i] >= 0;
-    UNROLL for (uint32_t s = 0; s < N / SPAN; s++)
+    UNROLL for (uint32_t s = 0; s < N / SPAN; s += AHEAD)
     {
         const char *from = base + (PAGES ? pages[s] * p->page_bytes : (int64_t)s * SPAN * stride);
         if (PAGES && KV_ELEM == 1) {
-            u32x2 x[SPAN / ROWS_A_TURN];
-            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            u32x2 x[AHEAD * EACH];
+            UNROLL for (uint32_t i = 0; i < AHEAD * EACH; i++)
             {
-                bool there = inside || (t0 + (int32_t)(row0 + s * SPAN + i * ROWS_A_TURN) < t->length && pages[s] >= 0);
+                bool there = inside || (t0 + (int32_t)(row0 + s * SPAN + i * ROWS_A_TURN) < t->length && pages[AHEAD > 1 ? s + i / EACH : s] >= 0);
+                if (AHEAD > 1 && i && i % EACH == 0) from = base + pages[s + i / EACH] * p->page_bytes;
                 x[i].v[0] = x[i].v[1] = 0;
-                if (there) x[i] = ld8(from + i * ROWS_A_TURN * stride);
+                if (there) x[i] = ld8(from + (AHEAD > 1 ? i % EACH : i) * ROWS_A_TURN * stride);
             }
-            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            UNROLL for (uint32_t i = 0; i < AHEAD * EACH; i++)
                 st16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), attention_widen(x[i]));
         } else if (inside && !BY_TMA) {
-            UNROLL for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            UNROLL for (uint32_t i = 0; i < EACH; i++)
                 cp_async16(to + wg_place(row0 + s * SPAN + i * ROWS_A_TURN, col, KV_PIECE), from + i * ROWS_A_TURN * stride);
         } else {
-            UNROLL_N(1) for (uint32_t i = 0; i < SPAN / ROWS_A_TURN; i++)
+            UNROLL_N(1) for (uint32_t i = 0; i < EACH; i++)
             {
                 uint32_t row = row0 + s * SPAN + i * ROWS_A_TURN;
                 bool there = t0 + (int32_t)row < t->length && pages[s] >= 0;
