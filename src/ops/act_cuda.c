@@ -81,15 +81,7 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
         return status_set(err, ROSE_UNSUPPORTED, "act: rows of %d columns are too long for one scale a row",
                           s->cols);
     int pieces = token(s->out) ? 1 : (vectors + threads * per - 1) / (threads * per);
-    int64_t warps = (s->rows * pieces * threads + 31) / 32;
-    int block = threads < 32 ? 32 : threads;
-    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
-    plan_int(out, "N", s->cols);
-    plan_int(out, "VEC_BYTES", vec);
-    plan_int(out, "TPR", threads);
-    plan_int(out, "RPB", block / threads);
-    plan_int(out, "PER", per);
-    plan_int(out, "PIECES", pieces);
+    plan_pieces(out, d, s->rows, s->cols, vec, threads, per, pieces);
     plan_int(out, "ACT", (int64_t)s->act);
     plan_int(out, "GATED", s->gated);
     plan_f32(out, "CLAMP", s->clamp);
@@ -99,9 +91,6 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     plan_int(out, "SCALE_UP", s->scale_up);
     plan_int(out, "TILED", s->tiled);
     plan_element(out, s->f16);
-    out->block = (uint32_t)block;
-    out->times = pieces;
-    out->per = block / threads;
     double n = (double)s->rows * s->cols;
     out->bytes = n * (2 + 2 * s->gated) + (double)s->rows * act_cuda_row_bytes(s->out, s->cols);
     out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));

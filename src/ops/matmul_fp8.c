@@ -52,19 +52,9 @@ static void in_tiles(const struct matmul_fp8_shape *f, const struct device_info 
     const struct tile *t = &tiles[i];
     int64_t stage = (int64_t)t->bm * STEP * (p->a8 ? 1 : 2) + (int64_t)t->bn * STEP;
     while (stages > 2 && stage * stages > most_shared(d)) stages--;
-    m->columns = t->bn / (1 + s->gated);
-    m->tiles = matmul_plan_tiles(s, m->columns);
-    m->splits = 1;
-    *out = (struct plan){.kernel = "gemm_fp8", .rows = s->rows, .tiles = true, .per = t->bm, .times = m->tiles};
-    plan_int(out, "BM", t->bm);
-    plan_int(out, "BN", t->bn);
-    plan_int(out, "WM", t->wm);
-    plan_int(out, "WN", t->wn);
-    plan_int(out, "STAGES", stages);
-    plan_int(out, "RASTER", RASTER);
+    matmul_plan_in_tiles(s, "gemm_fp8", t->bm, t->bn, t->wm, t->wn, stages, m);
     plan_int(out, "A8", p->a8);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(32 * t->wm * t->wn);
     out->shared_bytes = (uint32_t)(stage * stages);
     finish(f, d, out, p->a8, 1.0);
     /* An SM's tiles one after the other, by mma.sync with sums kept apart, at 1.5 TFLOP/s (H200, rows of bf16, 64 of them: 28672x4096 112 us,

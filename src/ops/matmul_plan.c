@@ -92,24 +92,30 @@ int matmul_plan_tile(const struct matmul_shape *s, const struct device_info *d)
     return 1;
 }
 
-void matmul_plan_gemm(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+void matmul_plan_in_tiles(const struct matmul_shape *s, const char *kernel, int bm, int bn, int wm, int wn, int stages, struct matmul_plan *m)
 {
-    enum { BK_BYTES = 128, RASTER = 8 };
+    enum { RASTER = 8 };
     struct plan *out = &m->plan;
-    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : matmul_plan_tile(s, d)];
-    m->columns = t->bn / (1 + s->gated);
+    m->columns = bn / (1 + s->gated);
     m->tiles = matmul_plan_tiles(s, m->columns);
     m->splits = 1;
-    *out = (struct plan){.kernel = "gemm_rows", .rows = s->rows, .tiles = true, .per = t->bm, .times = m->tiles};
-    plan_int(out, "BM", t->bm);
-    plan_int(out, "BN", t->bn);
-    plan_int(out, "WM", t->wm);
-    plan_int(out, "WN", t->wn);
-    plan_int(out, "STAGES", t->stages);
+    *out = (struct plan){.kernel = kernel, .rows = s->rows, .tiles = true, .per = bm, .times = m->tiles, .block = (uint32_t)(32 * wm * wn)};
+    plan_int(out, "BM", bm);
+    plan_int(out, "BN", bn);
+    plan_int(out, "WM", wm);
+    plan_int(out, "WN", wn);
+    plan_int(out, "STAGES", stages);
     plan_int(out, "RASTER", RASTER);
+}
+
+void matmul_plan_gemm(const struct matmul_shape *s, const struct device_info *d, struct matmul_plan *m)
+{
+    enum { BK_BYTES = 128 };
+    struct plan *out = &m->plan;
+    const struct tile *t = &tiles[s->tile > 0 && s->tile <= TILES ? s->tile - 1 : matmul_plan_tile(s, d)];
+    matmul_plan_in_tiles(s, "gemm_rows", t->bm, t->bn, t->wm, t->wn, t->stages, m);
     if (s->blocks_format) plan_int(out, "FORMAT", s->blocks_format - 1);
     matmul_plan_epilogue(s, out);
-    out->block = (uint32_t)(32 * t->wm * t->wn);
     out->shared_bytes = (uint32_t)((t->bm + t->bn) * BK_BYTES * t->stages);
     cost(s, out);
     plan_stream(out, d, 1.0);

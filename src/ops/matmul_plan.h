@@ -64,6 +64,8 @@ void matmul_plan_epilogue(const struct matmul_shape *shape, struct plan *out);
 int32_t matmul_plan_tiles(const struct matmul_shape *shape, int columns);
 /* Of tiles of 16x64, 64x64, 64x128 and 128x128 the largest whose blocks fill the SMs; the smaller ones read each operand more often. */
 int matmul_plan_tile(const struct matmul_shape *shape, const struct device_info *device);
+/* A plan of tiles of bm rows x bn weight rows by wm x wn warps with `stages` steps in flight: what gemm_rows and gemm_fp8 have alike. */
+void matmul_plan_in_tiles(const struct matmul_shape *shape, const char *kernel, int bm, int bn, int wm, int wn, int stages, struct matmul_plan *out);
 int64_t matmul_plan_shared(const struct device_info *device);
 uint32_t matmul_plan_alone(const struct device_info *device, uint32_t bytes);
 /* The plan of gemm_rows; its time with weights in blocks is the caller's. */

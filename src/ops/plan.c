@@ -68,6 +68,22 @@ void plan_stream(struct plan *p, const struct device_info *d, double extra_us)
     p->predicted_us = 0.9 + extra_us + (p->bytes < (double)d->l2_bytes / 8 && near < far ? near : far);
 }
 
+void plan_pieces(struct plan *p, const struct device_info *d, int64_t rows, int32_t cols, int vec, int threads, int per, int pieces)
+{
+    int64_t warps = (rows * pieces * threads + 31) / 32;
+    int block = threads < 32 ? 32 : threads;
+    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
+    plan_int(p, "N", cols);
+    plan_int(p, "VEC_BYTES", vec);
+    plan_int(p, "TPR", threads);
+    plan_int(p, "RPB", block / threads);
+    plan_int(p, "PER", per);
+    plan_int(p, "PIECES", pieces);
+    p->block = (uint32_t)block;
+    p->times = pieces;
+    p->per = block / threads;
+}
+
 void plan_once(struct plan *p, const struct device_info *d, int vec, int choice)
 {
     bool there = vec == 16 && plan_arch(d) >= 900, large = d->l2_bytes > 0 && p->bytes > 0.75 * (double)d->l2_bytes;

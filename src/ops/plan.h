@@ -52,6 +52,9 @@ int plan_arch(const struct device_info *device);
  * and dependent loads add to one pass. Fitted to clones in graphs on an H200: a node takes 0.9 us; from
  * memory bytes move at 0.885 of its rate behind a ramp of 0.5 us; what stays in L2 at 1.25 of it. */
 void plan_stream(struct plan *plan, const struct device_info *device, double extra_us);
+/* Rows of `cols` elements in `pieces` of threads x per vectors of `vec` bytes, a group of threads a piece: the constants N VEC_BYTES TPR RPB PER PIECES and
+ * the geometry. A warp a block while there are fewer warps than SMs, then larger ones. */
+void plan_pieces(struct plan *plan, const struct device_info *device, int64_t rows, int32_t cols, int vec, int threads, int per, int pieces);
 /* STREAM (kernels/cuda/common/vec.cuh) of a kernel with vectors of `vec` bytes that reads and writes plan->bytes once: both leave L2
  * first where they are more than three quarters of it. On an H200 32768 rows of 4096 columns: RMSNorm +1.5 % over a clone instead of +5.9, with a
  * residual +2.4 instead of +6.6. choice: measured, 1 to 3: those bits, -1: none; 0: the plan's own. */

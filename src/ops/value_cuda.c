@@ -21,24 +21,13 @@ enum rose_status value_cuda_plan(const struct value_shape *s, const struct devic
     int64_t filled = (int64_t)d->units * d->max_threads_per_unit;
     int per = s->rows * vectors >= filled * 2 && vectors >= threads * 2 ? 2 : 1;
     int pieces = (vectors + threads * per - 1) / (threads * per);
-    int64_t warps = (s->rows * pieces * threads + 31) / 32;
-    int block = threads < 32 ? 32 : threads;
-    while (block < 256 && warps * 32 > (int64_t)d->units * block) block *= 2;
-    plan_int(out, "N", s->cols);
-    plan_int(out, "VEC_BYTES", vec);
-    plan_int(out, "TPR", threads);
-    plan_int(out, "RPB", block / threads);
-    plan_int(out, "PER", per);
-    plan_int(out, "PIECES", pieces);
+    plan_pieces(out, d, s->rows, s->cols, vec, threads, per, pieces);
     plan_int(out, "OP", s->op);
     plan_f32(out, "SCALE", s->scale != 0 ? s->scale : 1.0f);
     plan_f32(out, "CAP", s->cap);
     plan_int(out, "ACC", s->accumulate);
     plan_int(out, "F32", s->f32);
     plan_element(out, s->f16);
-    out->block = (uint32_t)block;
-    out->times = pieces;
-    out->per = block / threads;
     out->bytes =
         (double)s->rows * (1.0 * element * s->cols * (s->op == VALUE_ADD || s->accumulate ? 3 : 2) + (s->op == VALUE_GATHER     ? 4
                                                                            : s->op == VALUE_ROW_GATE ? 2
