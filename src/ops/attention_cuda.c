@@ -251,7 +251,7 @@ bool attention_cuda_split_qk(const struct attention_shape *s, const struct devic
 {
     enum { MOST_SEQS = 8 };
     int32_t dim = s->heads.head_dim, group = s->heads.heads / s->heads.kv_heads;
-    if (plan_arch(d) < 900 || s->own || s->deterministic || !s->one_row || s->kv_bytes == 1 || group > 16 || dim % 32 || dim > 192) return false; /* heads of 256 spill */
+    if (plan_arch(d) < 900 || s->own || s->deterministic || !s->one_row || s->kv_bytes == 1 || group > 16 || dim % 16 || dim > 192) return false; /* heads of 256 spill */
     if (!op->write || op->norm_full || op->norm_after_rope || op->seq_freq || !op->q_norm != !op->k_norm) return false;
     if (op->rope != OP_ROPE_NONE && (op->rope != OP_ROPE_HALF || op->rotary_dim != dim)) return false;
     return s->seqs <= MOST_SEQS && s->seqs * s->heads.kv_heads * 2 <= d->units;

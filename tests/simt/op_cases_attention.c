@@ -154,6 +154,7 @@ static const struct attention_case cases[] = {
      AT(SPLIT, HEADS(12, 1, 128), QK(true, true), .qk_offset = 1, .blocks = 2, .window = 70, .sinks = true),
      {{1, 130}, {1, 1}, {1, 64}}},
     {"attention decode 2/1 of 192, qk inside", AT(SPLIT, HEADS(2, 1, 192), QK(true, true), .blocks = 3, .least = 1, .page_tokens = 16), {{1, 120}, {1, 30}, {1, 15}}},
+    {"attention decode 10/1 of 80, qk inside", AT(SPLIT, HEADS(10, 1, 80), QK(true, true), .blocks = 3, .least = 1), {{1, 120}, {1, 31}, {1, 64}}}, /* halves turn crosswise */
     {"attention decode 6/3 of 96, qk inside without rotation", AT(SPLIT, HEADS(6, 3, 96), QK(true, false), .blocks = 4), {{1, 120}, {1, 30}}},
 #define CASCADE .cascade = true, .one_row = true, SPLIT
 #define TILES .tile = 2 /* the case's plan is that of the shared part; both parts run in both */

@@ -1,8 +1,8 @@
 /* QK-norm, rotation and the page write (qk_rows.cu) inside attention_split, of steps in which every sequence has one row.
  *
  * Queries turn where they are held, as fragments of the scores' product: a lane has elements 16 k + 2 c + {0, 1, 8, 9} of a row
- * (c = lane % 4), so those that turn together, HD / 2 apart, lie in registers k and k + HD / 32 of one lane, and a row's squares in four
- * lanes. The step's own key and value are put into the stage, and into their page, by the warp that computes their 16 tokens; the
+ * (c = lane % 4), so those that turn together, HD / 2 = 8 * (HD / 16) apart, lie HD / 16 halves of a register k away in the same lane, and a
+ * row's squares in four lanes. The step's own key and value are put into the stage, and into their page, by the warp that computes their 16 tokens; the
  * loading warps leave zeros there. A lane has elements 2 j, 2 j + 1 and those HD / 2 behind, j = lane, lane + 32, ... < HD / 4.
  *
  * What does not depend on the predecessor (angles, weights) is ready before it has ended.
@@ -14,7 +14,8 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/common/trig.cuh"
 
-#define QK_TURNS (HD / 32)              /* k steps whose elements turn with those of step k + QK_TURNS */
+#define QK_HALVES (HD / 16)             /* halves of k steps (8 elements) that turn with those QK_HALVES behind */
+#define QK_TURNS ((QK_HALVES + 1) / 2)  /* k steps that have such */
 #define QK_OWN ((HD / 4 + 31) / 32)     /* pairs of pairs of the key that a lane has */
 
 struct attention_qk {
@@ -57,7 +58,7 @@ DEVICE void attention_qk_angles(const struct attention_tile_params *p, int32_t p
     const uint32_t c = lane_id() % 4 * 2;
     if (!QK_ROPE) return;
     UNROLL for (int k = 0; k < QK_TURNS; k++)
-        UNROLL for (int h = 0; h < 2; h++)
+        UNROLL for (int h = 0; h < 2 && 2 * k + h < QK_HALVES; h++)
         {
             const u32x2 f = ld8_keep((const float *)p->inv_freq + k * 16 + h * 8 + c);
             UNROLL for (int e = 0; e < 2; e++)
@@ -99,7 +100,11 @@ DEVICE void attention_qk_query(const struct attention_qk *s, uint32_t q[HD / 16]
                 UNROLL for (int e = 0; e < 4; e++) f[k][e] = f[k][e] * scale * s->weight[k][e];
         }
         UNROLL for (int k = 0; QK_ROPE && k < QK_TURNS; k++)
-            UNROLL for (int e = 0; e < 4; e++) attention_qk_turn(&f[k][e], &f[k + QK_TURNS][e], s->cosine[k][e], s->sine[k][e]);
+            UNROLL for (int e = 0; e < 4 && 2 * k + e / 2 < QK_HALVES; e++)
+            {
+                const int with = 2 * k + e / 2 + QK_HALVES;
+                attention_qk_turn(&f[k][e], &f[with / 2][with % 2 * 2 + e % 2], s->cosine[k][e], s->sine[k][e]);
+            }
         UNROLL for (int k = 0; k < HD / 16; k++)
             UNROLL for (int e = 0; e < 2; e++) q[k][h + 2 * e] = f32_to_element2(f[k][2 * e], f[k][2 * e + 1]).bits;
     }
