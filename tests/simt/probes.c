@@ -1,44 +1,27 @@
 #include "probes.h"
+#include "simt_codes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static uint64_t state;
-static uint32_t rnd(uint32_t n)
-{
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(state >> 33) % n;
-}
+static uint32_t rnd(uint32_t n) { return simt_draw(&state, n); }
 static uint32_t rnd32(void)
 {
     return rnd(65536) << 16 | rnd(65536);
 }
 
-enum kind { BF16, F16, S8, E4M3, E5M2, E2M1 };
-static int bits_of(enum kind k)
-{
-    return k == BF16 || k == F16 ? 16 : k == E2M1 ? 4 : 8;
-}
 /* A random whole number from -4 to 4, so that sums are exact whatever their order. */
-static uint32_t code_of(enum kind k)
+static uint32_t code_of(enum simt_kind k)
 {
-    int v = (int)rnd(9) - 4;
-    uint32_t sign = v < 0, m = (uint32_t)abs(v), e = m >= 4 ? 2 : m >= 2 ? 1 : 0;
-    switch (k) {
-    case BF16: return m ? sign << 15 | (127 + e) << 7 | (m << (7 - e) & 0x7f) : 0;
-    case F16: return m ? sign << 15 | (15 + e) << 10 | (m << (10 - e) & 0x3ff) : 0;
-    case E4M3: return m ? sign << 7 | (7 + e) << 3 | (m << (3 - e) & 7) : 0;
-    case E5M2: return m ? sign << 7 | (15 + e) << 2 | (m << (2 - e) & 3) : 0;
-    case S8: return (uint32_t)v & 0xff;
-    case E2M1: return sign << 3 | m;
-    }
-    return 0;
+    double value;
+    return simt_code(k, (int)rnd(9) - 4, &value);
 }
-static uint32_t word_of(enum kind k)
+static uint32_t word_of(enum simt_kind k)
 {
     uint32_t w = 0;
-    for (int i = 0; i < 32; i += bits_of(k)) w |= code_of(k) << i;
+    for (int i = 0; i < 32; i += simt_code_bits(k)) w |= code_of(k) << i;
     return w;
 }
 static uint32_t metadata(void) /* two of four, ascending, eight times */
@@ -57,7 +40,7 @@ struct mma_params {
     uint32_t *out;
 };
 static const struct {
-    enum kind a, b;
+    enum simt_kind a, b;
     uint32_t arch;
     int scale;
 } mma_ops[] = {{BF16, BF16, 0, 0},    {F16, F16, 0, 0},      {S8, S8, 0, 0},        {BF16, BF16, 0, 0},
@@ -130,7 +113,7 @@ struct wgmma_params {
     uint32_t a_leading, a_stride, a_span, b_leading, b_stride, b_span, accumulate;
 };
 static const struct {
-    enum kind kind;
+    enum simt_kind kind;
     int trans, sparse;
 } wgmma_ops[] = {{BF16, 0, 0}, {BF16, 0, 0}, {F16, 0, 0},  {BF16, 1, 0}, {BF16, 1, 0},
                  {E4M3, 0, 0}, {E5M2, 0, 0}, {BF16, 0, 1}, {BF16, 0, 1}, {E4M3, 0, 1},
@@ -163,7 +146,7 @@ static struct probe wgmma_probe(int op, uint32_t span, uint32_t n, const struct 
     snprintf(p.constants, sizeof p.constants, "OP=%d N=%u A_BYTES=%d B_BYTES=%d", op, n, WGMMA_A, WGMMA_B);
     if (!io) return p;
     static uint32_t a[WGMMA_A / 4], b[WGMMA_B / 4], regs[128][5], d[128 * 128];
-    enum kind k = wgmma_ops[op].kind;
+    enum simt_kind k = wgmma_ops[op].kind;
     for (int i = 0; i < WGMMA_A / 4; i++) a[i] = word_of(k);
     for (int i = 0; i < WGMMA_B / 4; i++) b[i] = word_of(k);
     for (int t = 0; t < 128; t++) {
@@ -184,7 +167,7 @@ static struct probe wgmma_probe(int op, uint32_t span, uint32_t n, const struct 
                              .a_span = span,
                              .b_span = span,
                              .accumulate = (uint32_t)op % 3 != 0};
-    uint32_t held = 256 / (uint32_t)bits_of(k), kk = wgmma_ops[op].sparse ? 2 * held : held;
+    uint32_t held = 256 / (uint32_t)simt_code_bits(k), kk = wgmma_ops[op].sparse ? 2 * held : held;
     leading_stride(span, wgmma_ops[op].trans, wgmma_ops[op].trans ? held : 64, &w.a_leading, &w.a_stride);
     leading_stride(span, wgmma_ops[op].trans, wgmma_ops[op].trans ? kk : n, &w.b_leading, &w.b_stride);
     memcpy(params, &w, sizeof w);

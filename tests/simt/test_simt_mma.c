@@ -1,6 +1,7 @@
 /* Matrix instructions of a warp: fragments packed from whole matrices by the documented layout, against a
  * plain product; ldmatrix and stmatrix. Values are small, so the results are exact. */
 #include "simt.h"
+#include "simt_codes.h"
 #include "test.h"
 
 struct probe_mma_params {
@@ -8,11 +9,10 @@ struct probe_mma_params {
     uint32_t *out;
 };
 
-enum kind { BF16, F16, S8, E4M3, E5M2, E2M1 };
 struct op {
     int op, arch;
     const char *name;
-    enum kind a, b;
+    enum simt_kind a, b;
     int sparse, selector; /* 0, 1 */
     int scale;            /* bytes a scale register holds; 0: none */
 };
@@ -37,33 +37,14 @@ static const struct op ops[] = {
 };
 
 static uint64_t state = 7;
-static uint32_t rnd(uint32_t n)
-{
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(state >> 33) % n;
-}
+static uint32_t rnd(uint32_t n) { return simt_draw(&state, n); }
 
-static int bits_of(enum kind k)
+/* A random code, and its value: of int8 any there is. */
+static uint32_t code_of(enum simt_kind k, double *value)
 {
-    return k == BF16 || k == F16 ? 16 : k == E2M1 ? 4 : 8;
-}
-
-/* A random code, and its value. */
-static uint32_t code_of(enum kind k, double *value)
-{
-    static const double e2m1[8] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-    int v = (int)rnd(9) - 4;
-    uint32_t sign = v < 0, m = (uint32_t)abs(v), e = m >= 4 ? 2 : m >= 2 ? 1 : 0;
-    *value = v;
-    switch (k) {
-    case BF16: return m ? sign << 15 | (127 + e) << 7 | (m << (7 - e) & 0x7f) : 0;
-    case F16: return m ? sign << 15 | (15 + e) << 10 | (m << (10 - e) & 0x3ff) : 0;
-    case E4M3: return m ? sign << 7 | (7 + e) << 3 | (m << (3 - e) & 7) : 0;
-    case E5M2: return m ? sign << 7 | (15 + e) << 2 | (m << (2 - e) & 3) : 0;
-    case S8: *value = (int)rnd(256) - 128; return (uint32_t)(int)*value & 0xff;
-    case E2M1: *value = e2m1[m] * (sign ? -1 : 1); return sign << 3 | m;
-    }
-    return 0;
+    if (k != S8) return simt_code(k, (int)rnd(9) - 4, value);
+    *value = (int)rnd(256) - 128;
+    return (uint32_t)(int)*value & 0xff;
 }
 
 static void put(uint32_t *reg, int bits, int slot, uint32_t code)
@@ -75,7 +56,7 @@ TEST(mma)
 {
     for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
         const struct op *op = &ops[o];
-        int bits = bits_of(op->a), per = 32 / bits, held = 8 * per, k = op->sparse ? 2 * held : held;
+        int bits = simt_code_bits(op->a), per = 32 / bits, held = 8 * per, k = op->sparse ? 2 * held : held;
         uint32_t in[32][20] = {{0}};
         static double a[16][128], b[128][8];
         double c[16][8];

@@ -1,5 +1,6 @@
 /* tcgen05: dense and block-scaled products against a plain one, planted mistakes; multimem. */
 #include "simt.h"
+#include "simt_codes.h"
 #include "test.h"
 
 struct probe_tcgen05_params {
@@ -7,34 +8,16 @@ struct probe_tcgen05_params {
     const uint32_t *regs;
     uint32_t *d;
 };
-enum kind { BF16, E4M3, S8, E2M1 };
 static const struct op {
     int op;
-    enum kind kind;
+    enum simt_kind kind;
     int scale; /* bytes a word: 1 (32 of k, ue8m0), 2 (32, ue8m0), 4 (16, ue4m3) */
 } ops[] = {{0, BF16, 0}, {1, BF16, 0}, {2, E4M3, 0}, {3, S8, 0}, {4, E4M3, 1}, {5, E2M1, 2}, {6, E2M1, 4}, {7, E4M3, 0}, {8, S8, 0}};
 enum { N = 48 };
 
 static uint64_t state = 11;
-static uint32_t rnd(uint32_t n)
-{
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(state >> 33) % n;
-}
-static uint32_t code_of(enum kind k, double *value)
-{
-    static const double e2m1[8] = {0, .5, 1, 1.5, 2, 3, 4, 6};
-    int v = (int)rnd(9) - 4;
-    uint32_t sign = v < 0, m = (uint32_t)abs(v), e = m >= 4 ? 2 : m >= 2 ? 1 : 0;
-    *value = v;
-    switch (k) {
-    case BF16: return m ? sign << 15 | (127 + e) << 7 | (m << (7 - e) & 0x7f) : 0;
-    case E4M3: return m ? sign << 7 | (7 + e) << 3 | (m << (3 - e) & 7) : 0;
-    case S8: return (uint32_t)v & 0xff;
-    case E2M1: *value = e2m1[m] * (sign ? -1 : 1); return sign << 3 | m;
-    }
-    return 0;
-}
+static uint32_t rnd(uint32_t n) { return simt_draw(&state, n); }
+static uint32_t code_of(enum simt_kind k, double *value) { return simt_code(k, (int)rnd(9) - 4, value); }
 
 /* Rows of 128 bytes in groups of 8, 16-byte chunks exchanged by the row: TMA's 128-byte swizzle. */
 static void place(uint8_t *image, int row, int k, int bits, uint32_t code)
@@ -49,7 +32,7 @@ static void place(uint8_t *image, int row, int k, int bits, uint32_t code)
 
 static struct simt_report run(const struct op *op, int mistake, uint64_t seed, int *wrong)
 {
-    int bits = op->kind == BF16 ? 16 : op->kind == E2M1 ? 4 : 8, k = 256 / bits;
+    int bits = simt_code_bits(op->kind), k = 256 / bits;
     static uint8_t ia[16384], ib[8192], scales[2][512];
     static uint32_t regs[128][8];
     static double a[128][64], b[64][N];

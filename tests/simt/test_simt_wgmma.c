@@ -1,5 +1,6 @@
 /* wgmma: operands packed from whole matrices into the documented shared and register layouts, against a plain
  * product. */
+#include "simt_codes.h"
 #include "simt_internal.h"
 #include "test.h"
 
@@ -12,10 +13,9 @@ struct probe_wgmma_params {
     uint32_t accumulate;
 };
 
-enum kind { BF16, F16, S8, E4M3, E5M2 };
 struct op {
     int op;
-    enum kind kind;
+    enum simt_kind kind;
     int registers, trans, sparse, selector, chain;
 };
 static const struct op ops[] = {
@@ -28,25 +28,8 @@ static const struct op ops[] = {
 enum { MAX_N = 64, A_BYTES = 8192, B_BYTES = 8192 };
 
 static uint64_t state = 3;
-static uint32_t rnd(uint32_t n)
-{
-    state = state * 6364136223846793005ull + 1442695040888963407ull;
-    return (uint32_t)(state >> 33) % n;
-}
-static uint32_t code_of(enum kind k, double *value)
-{
-    int v = (int)rnd(9) - 4;
-    uint32_t sign = v < 0, m = (uint32_t)abs(v), e = m >= 4 ? 2 : m >= 2 ? 1 : 0;
-    *value = v;
-    switch (k) {
-    case BF16: return m ? sign << 15 | (127 + e) << 7 | (m << (7 - e) & 0x7f) : 0;
-    case F16: return m ? sign << 15 | (15 + e) << 10 | (m << (10 - e) & 0x3ff) : 0;
-    case E4M3: return m ? sign << 7 | (7 + e) << 3 | (m << (3 - e) & 7) : 0;
-    case E5M2: return m ? sign << 7 | (15 + e) << 2 | (m << (2 - e) & 3) : 0;
-    case S8: return (uint32_t)v & 0xff;
-    }
-    return 0;
-}
+static uint32_t rnd(uint32_t n) { return simt_draw(&state, n); }
+static uint32_t code_of(enum simt_kind k, double *value) { return simt_code(k, (int)rnd(9) - 4, value); }
 
 /* Where an element goes in an operand image whose start is 1024-aligned: rows of `span` bytes in groups of 8,
  * the 16-byte chunk index exchanged by the row within the group as TMA does; span 0: 8 x 16-byte cores. */
