@@ -10,7 +10,7 @@
 
 struct kserve_map {
     struct arena arena;
-    struct kserve_io *inputs, *outputs; /* as clients see them; `to` is the engine's name, "none" of an input that is not looked at */
+    struct kserve_io *inputs, *outputs; /* as clients see them; `to` is the engine's name, or one of the two below */
     int inputs_count, outputs_count, batch;
 };
 
@@ -30,6 +30,9 @@ int kserve_outputs(const struct model *m, struct kserve_io *io, int room)
     return m->map ? kserve_io_copy(m->map->outputs, m->map->outputs_count, io, room) : kserve_io_outputs(m, false, io, room);
 }
 
+/* An input that is taken and not read, an output that is not given; an optional input that is refused when it comes. */
+static const char nothing[] = "none", unknown[] = "?";
+
 /* --- which is which ------------------------------------------------------------------------------------------------------------------- */
 
 struct targets {
@@ -42,11 +45,11 @@ struct building {
     const struct model *model;
     const struct model_config *config;
     struct targets inputs, outputs;
-    int input_of[KSERVE_TENSORS], output_of[KSERVE_TENSORS]; /* the target; -1: not known yet, IGNORED */
+    int input_of[KSERVE_TENSORS], output_of[KSERVE_TENSORS]; /* the target, or one of the below */
     int batch;
     struct rose_error *err;
 };
-enum { UNKNOWN = -1, IGNORED = -2 };
+enum { UNKNOWN = -1, IGNORED = -2, LEFT_OUT = -3 };
 
 static int find(const struct targets *t, const char *name)
 {
@@ -94,7 +97,7 @@ static enum rose_status by_name(struct building *b, bool input)
             int target = find(all, t->to ? t->to : t->name);
             if (!round) of[i] = UNKNOWN;
             if (round == (t->to != NULL)) continue; /* parameters first */
-            if (input && t->to && !strcmp(t->to, "none")) {
+            if (t->to && !strcmp(t->to, nothing)) {
                 of[i] = IGNORED;
                 continue;
             }
@@ -122,12 +125,28 @@ static enum rose_status not_clear(const struct building *b, bool input, const st
     list_names(all, &names);
     const char *what = input ? "input" : "output";
     enum rose_status s = wrong(b, t->at, "%s '%s': which of the model's %ss it is was expected (%s%s), by parameters { key: \"rose.%s.%s\" value { string_value: \"...\" } }", what, t->name, what, names.p ? names.p : "",
-                               input ? ", or none: taken and not read" : "", what, t->name);
+                               input ? ", or none: taken and not read" : ", or none: not given", what, t->name);
     strbuf_free(&names);
     return s;
 }
 
-/* The only one of its kind that is left is the only one that is missing. */
+/* Of those of that kind whose target is not known the one that it must be: the only one that is needed, else the only one; -1: there is none such. */
+static int only_one(const struct building *b, bool bytes)
+{
+    for (int optional = 0; optional < 2; optional++) {
+        int found = -1, count = 0;
+        for (int i = 0; i < b->config->inputs_count; i++) {
+            const struct model_config_tensor *t = &b->config->inputs[i];
+            if (b->input_of[i] != UNKNOWN || t->optional != optional || !(bytes ? t->type == KSERVE_BYTES : is_integer(t->type))) continue;
+            found = i;
+            count++;
+        }
+        if (count) return count == 1 ? found : -1;
+    }
+    return -1;
+}
+
+/* The only one of its kind that is left is the only one that is missing. What need not come may stay unknown. */
 static enum rose_status rest_of_inputs(struct building *b)
 {
     static const char *const main_text[] = {"text_input", "text", "text", NULL};
@@ -137,14 +156,14 @@ static enum rose_status rest_of_inputs(struct building *b)
         bool query = b->inputs.taken[find(&b->inputs, "query")] != NULL, text = b->inputs.taken[find(&b->inputs, "text")] != NULL;
         missing = query && !text ? "text" : text && !query ? "query" : NULL;
     }
+    for (int kind = 0; kind < 2; kind++) {
+        int i = only_one(b, kind == 0), target = kind ? find(&b->inputs, "input_ids") : missing ? find(&b->inputs, missing) : UNKNOWN;
+        if (i >= 0 && target >= 0 && !b->inputs.taken[target]) ROSE_TRY(give(b, true, i, target));
+    }
     for (int i = 0; i < c->inputs_count; i++) {
-        int same = 0;
-        bool bytes = c->inputs[i].type == KSERVE_BYTES, integer = is_integer(c->inputs[i].type);
         if (b->input_of[i] != UNKNOWN) continue;
-        for (int k = 0; k < c->inputs_count; k++) same += b->input_of[k] == UNKNOWN && (bytes ? c->inputs[k].type == KSERVE_BYTES : is_integer(c->inputs[k].type));
-        int target = bytes && missing ? find(&b->inputs, missing) : integer ? find(&b->inputs, "input_ids") : UNKNOWN;
-        if (same != 1 || target < 0 || b->inputs.taken[target]) return not_clear(b, true, &c->inputs[i]);
-        ROSE_TRY(give(b, true, i, target));
+        if (!c->inputs[i].optional) return not_clear(b, true, &c->inputs[i]);
+        b->input_of[i] = LEFT_OUT;
     }
     return ROSE_OK;
 }
@@ -198,7 +217,7 @@ static enum rose_status agree(const struct building *b, bool input, const struct
 {
     const char *what = input ? "input" : "output";
     enum kserve_kind kind = kserve_kind(b->model);
-    if (target == IGNORED) return ROSE_OK;
+    if (target < 0) return ROSE_OK;
     const struct kserve_io *io = &(input ? &b->inputs : &b->outputs)->io[target];
     bool type = input || is_float(io->type) ? kserve_type_fits(t->type, io->type) : t->type == io->type;
     if (!type) return wrong(b, t->at_type, "%s '%s' is the engine's %s, for which TYPE_%s was expected", what, t->name, io->name, io->type == KSERVE_BYTES ? "STRING" : kserve_type_name(io->type));
@@ -260,7 +279,7 @@ static bool fill(const struct building *b, bool input, struct kserve_map *map)
     for (int i = 0; i < count; i++) {
         int target = (input ? b->input_of : b->output_of)[i];
         to[i] = (struct kserve_io){.name = arena_strndup(&map->arena, list[i].name, strlen(list[i].name)), .type = list[i].type, .rank = ROSE_MIN(list[i].rank, 3), .optional = list[i].optional,
-                                   .to = target == IGNORED ? "none" : arena_strndup(&map->arena, all->io[target].name, strlen(all->io[target].name))};
+                                   .to = target == IGNORED ? nothing : target == LEFT_OUT ? unknown : arena_strndup(&map->arena, all->io[target].name, strlen(all->io[target].name))};
         if (!to[i].name || !to[i].to) return false;
         memcpy(to[i].dims, list[i].dims, (size_t)to[i].rank * sizeof *to[i].dims);
     }
@@ -351,7 +370,8 @@ bool kserve_map_request(struct kserve_call *c, struct api_error *e)
     for (int i = 0; i < q->inputs_count; i++) {
         struct kserve_tensor t = q->inputs[i];
         const struct kserve_io *io = of_client(map, true, t.name);
-        if (!io || !strcmp(io->to, "none")) continue;
+        if (!io || io->to == nothing) continue;
+        if (io->to == unknown) return api_error_field(e, io->name, "input '%s' means nothing to model '%s' here: leave it out, or let parameter rose.input.%s of its config.pbtxt be \"none\"", io->name, c->model->name, io->name);
         bool tokens = !strcmp(io->to, "input_ids") || !strcmp(io->to, "attention_mask") || !strcmp(io->to, "token_type_ids"), list = !strcmp(io->to, "stop_words");
         t.name = str_of(io->to);
         if (tokens && t.rank == 1) t.rank = 2, t.shape[1] = t.shape[0], t.shape[0] = 1;
@@ -363,12 +383,13 @@ bool kserve_map_request(struct kserve_call *c, struct api_error *e)
     q->inputs_count = kept;
     if (!q->wanted_count) {
         if (!(q->wanted = ARENA_ARRAY(&c->http->arena, struct kserve_wanted, (size_t)map->outputs_count + 1))) return kserve_too_large(e);
-        for (int i = 0; i < map->outputs_count; i++) q->wanted[i] = (struct kserve_wanted){.name = str_of(map->outputs[i].to), .binary = q->binary, .type = -1};
-        q->wanted_count = map->outputs_count;
+        for (int i = 0; i < map->outputs_count; i++)
+            if (map->outputs[i].to != nothing) q->wanted[q->wanted_count++] = (struct kserve_wanted){.name = str_of(map->outputs[i].to), .binary = q->binary, .type = -1};
         return true;
     }
     for (int i = 0; i < q->wanted_count; i++) {
         const struct kserve_io *io = of_client(map, false, q->wanted[i].name);
+        if (io && io->to == nothing) return api_error_field(e, io->name, "output '%s' of model '%s' is not given here", io->name, c->model->name);
         if (io) q->wanted[i].name = str_of(io->to);
     }
     return true;
@@ -408,7 +429,7 @@ const char *kserve_map_name(const struct model *m, const char *name)
 struct str kserve_map_input(const struct model *m, struct str name)
 {
     const struct kserve_io *io = m->map ? of_client(m->map, true, name) : NULL;
-    return io && strcmp(io->to, "none") ? str_of(io->to) : name;
+    return io && io->to != nothing && io->to != unknown ? str_of(io->to) : name;
 }
 
 int kserve_map_priority(const struct model *m, int priority)

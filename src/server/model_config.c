@@ -22,7 +22,7 @@ struct row {
 static const struct row config_rows[] = {
     {"name", A_TEXT, false, READ}, {"platform", A_TEXT, false, UNUSED}, {"backend", A_TEXT, false, UNUSED}, {"runtime", A_TEXT, false, UNUSED}, {"version_policy", A_MESSAGE, false, READ},
     {"max_batch_size", AN_INTEGER, false, READ}, {"input", A_MESSAGE, true, READ}, {"output", A_MESSAGE, true, READ}, {"batch_input", A_MESSAGE, true, UNUSED}, {"batch_output", A_MESSAGE, true, UNUSED},
-    {"optimization", A_MESSAGE, false, UNUSED}, {"dynamic_batching", A_MESSAGE, false, READ}, {"sequence_batching", A_MESSAGE, false, REFUSED}, {"ensemble_scheduling", A_MESSAGE, false, REFUSED},
+    {"optimization", A_MESSAGE, false, UNUSED}, {"dynamic_batching", A_MESSAGE, false, READ}, {"sequence_batching", A_MESSAGE, false, REFUSED}, {"ensemble_scheduling", A_MESSAGE, false, UNUSED},
     {"instance_group", A_MESSAGE, true, UNUSED}, {"default_model_filename", A_TEXT, false, UNUSED}, {"cc_model_filenames", A_MESSAGE, true, UNUSED}, {"metric_tags", A_MESSAGE, true, UNUSED},
     {"parameters", A_MESSAGE, true, READ}, {"model_warmup", A_MESSAGE, true, UNUSED}, {"model_operations", A_MESSAGE, false, UNUSED}, {"model_transaction_policy", A_MESSAGE, false, UNUSED},
     {"model_repository_agents", A_MESSAGE, false, UNUSED}, {"response_cache", A_MESSAGE, false, UNUSED}, {"model_metrics", A_MESSAGE, false, UNUSED}};
@@ -79,8 +79,7 @@ static enum rose_status check(struct model_config *c, const struct pbtxt_field *
         if (!rows[i].repeated && f->listed) return pbtxt_wrong(f, c->file, err, ROSE_FORMAT, "%s: %s is no list", message, rows[i].name);
         there[i] = true;
         if (rows[i].use == REFUSED)
-            return status_at_line(err, ROSE_UNSUPPORTED, c->file, f->line, f->column, "%s: %s is not supported: %s", message, rows[i].name,
-                                  rows[i].name[0] == 's' ? "no model here keeps a state between requests" : "models here are not made of others");
+            return status_at_line(err, ROSE_UNSUPPORTED, c->file, f->line, f->column, "%s: %s is not supported: no model here keeps a state between requests", message, rows[i].name);
         if (rows[i].use == UNUSED) add_unused(c, before, rows[i].name);
     }
     return ROSE_OK;

@@ -3,8 +3,8 @@
  *     text -- pbtxt --> fields -- model_config --> names, types and dims of tensors, versions, batch, priorities -- kserve_map --> the engine's tensors
  *
  * Read, and refused where they contradict each other: name, version_policy, max_batch_size, input, output, dynamic_batching's priorities, and of
- * parameters rose.input.NAME and rose.output.NAME. What places a model on Triton's devices is taken and told in one line; what would make another
- * model of it (sequences, ensembles) is refused.
+ * parameters rose.input.NAME and rose.output.NAME. What places a model on Triton's devices, or makes it of others (an ensemble's steps are the engine's own
+ * work), is taken and told in one line; sequences are refused.
  */
 #ifndef ROSE_SERVER_MODEL_CONFIG_H
 #define ROSE_SERVER_MODEL_CONFIG_H

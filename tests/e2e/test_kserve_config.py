@@ -32,8 +32,11 @@ CONFIGS = {
     "ranker": HEAD + IDS + 'output { name: "logits" data_type: TYPE_FP32 dims: [ 1 ] }\n',
     "texts": 'name: "texts"\nmax_batch_size: 4\ninput { name: "SENTENCE" data_type: TYPE_STRING dims: [ 1 ] }\noutput { name: "VECTOR" data_type: TYPE_FP16 dims: [ 32 ] }\n',
     "whole": 'input { name: "ids" data_type: TYPE_INT32 dims: [ -1 ] }\noutput { name: "vector" data_type: TYPE_FP32 dims: [ 32 ] }\n',
-    "writer": 'backend: "vllm"\nmax_batch_size: 4\ninput [ { name: "PROMPT" data_type: TYPE_STRING dims: [ 1 ] }, { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true },\n'
-              '{ name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true } ]\noutput { name: "ANSWER" data_type: TYPE_STRING dims: [ -1 ] }\n',
+    "writer": 'platform: "ensemble"\nmax_batch_size: 4\ninput [ { name: "PROMPT" data_type: TYPE_STRING dims: [ 1 ] }, { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true },\n'
+              '{ name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true }, { name: "bad_words" data_type: TYPE_STRING dims: [ -1 ] optional: true } ]\n'
+              'output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ -1 ] }, { name: "cum_log_probs" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+              'ensemble_scheduling { step [ { model_name: "tensorrt_llm" model_version: -1 input_map { key: "a" value: "b" } } ] }\n'
+              'parameters { key: "rose.output.cum_log_probs" value { string_value: "none" } }\n',
 }
 WRONG = {
     "w_type": ('max_batch_size: 8\ninput { name: "x" data_type: TYPE_FLOAT dims: [ 1 ] }\n', r"w_type/config.pbtxt:2:30: .*TYPE_STRING"),
@@ -176,6 +179,8 @@ def text_by_another_name():
         equal(got[0, 0], want)
         two = [tensor(module, "PROMPT", np.array([[b"a"], [b"b"]], np.object_), "BYTES")]
         refused(lambda: c.infer("writer", two), "one text a request")
+        refused(lambda: c.infer("writer", inputs + [tensor(module, "bad_words", np.array([[b"x"]], np.object_), "BYTES")]), "input 'bad_words' means nothing to model 'writer' here")
+        refused(lambda: c.infer("writer", inputs, outputs=[module.InferRequestedOutput("cum_log_probs")]), "output 'cum_log_probs' of model 'writer' is not given here")
     status, _, answer = server().post("/v2/models/writer/generate", {"PROMPT": "The capital of France is", "max_tokens": 4, "temperature": 0})
     equal((status, answer.get("ANSWER")), (200, want.decode()), answer)
     events = server().stream("/v2/models/writer/generate_stream", {"PROMPT": "The capital of France is", "max_tokens": 4, "temperature": 0})

@@ -43,6 +43,7 @@ static void lay(const struct model_config *c, struct rose_model_info info)
     for (int i = 0; i < n && m.map; i++) {
         int k = 0;
         while (k < count && strcmp(io[i].to, own[k].name)) k++;
+        if (!strcmp(io[i].to, "none")) continue;
         if (k == count || strcmp(kserve_map_name(&m, io[i].to), io[i].name) || kserve_map_shape(&m, &io[i], shape) > 4) abort();
     }
     kserve_add_config(&m, &b);

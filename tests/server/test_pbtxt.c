@@ -188,7 +188,6 @@ TEST(contradictions_are_refused_at_their_place)
     bad("input { name: 'x' data_type: TYPE_FP32 dims: 1 is_shape_tensor: true }", "1:65", "shape tensors");
     bad("input [ { name: 'x' data_type: TYPE_FP32 dims: 1 }, { name: 'x' data_type: TYPE_FP32 dims: 1 } ]", "1:61", "twice");
     bad("sequence_batching { }", "1:1", "keeps a state");
-    bad("ensemble_scheduling { step [ ] }", "1:1", "made of others");
     bad("max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }", "1:60", "max_batch_size");
     bad("dynamic_batching { priority_levels: 2 }", "1:37", "default_priority_level");
     bad("dynamic_batching { priority_levels: 2 default_priority_level: 3 }", "1:63", "priority_levels, 2");
@@ -241,6 +240,10 @@ TEST(names_of_tensors)
     maps(&embedder, "max_batch_size: 8 " OUT("b", "FP32", "24") OUT("a", "FP32", "-1, 32"), "b -> embedding, a -> token_embeddings");
     maps(&embedder, "max_batch_size: 8 " OUT("pooler_output", "FP32", "24") ONTO("output", "pooler_output", "embedding"), "pooler_output -> embedding");
     maps(&embedder, "version_policy { all {} }", "");
+    maps(&embedder, "platform: 'ensemble' ensemble_scheduling { step [ { model_name: 't' } ] }", "");
+    /* what need not come may be of no meaning here */
+    maps(&writer, IN("PROMPT", "STRING", "1") "input { name: 'bad_words' data_type: TYPE_STRING dims: [ -1 ] optional: true } input { name: 'beam_width' data_type: TYPE_INT32 dims: [ 1 ] optional: true } "
+         OUT("text_output", "STRING", "-1") OUT("cum_log_probs", "FP32", "-1") ONTO("output", "cum_log_probs", "none"), "PROMPT -> text_input, bad_words -> ?, beam_width -> ?, cum_log_probs -> none");
     maps(&sparse, "max_batch_size: 8 " OUT("v", "FP32", "24") OUT("sparse_indices", "INT32", "-1") OUT("w", "FP32", "-1") ONTO("output", "w", "sparse_values"), "v -> embedding, w -> sparse_values");
     maps(&classifier, "max_batch_size: 8 " IN("input_ids", "INT64", "-1") IN("attention_mask", "INT64", "-1") OUT("logits", "FP32", "3"), "");
     maps(&classifier, "max_batch_size: 8 " IN("s", "STRING", "1") OUT("scores", "FP32", "3"), "s -> text, scores -> probabilities");
@@ -257,7 +260,7 @@ TEST(names_that_fit_nothing)
     maps(&embedder, "max_batch_size: 8\n" IN("pixels", "FP32", "3, 224, 224"), "2:15: input 'pixels': which of the model's inputs it is was expected (text, input_ids, attention_mask, token_type_ids, or none");
     maps(&embedder, IN("a", "STRING", "1") IN("b", "STRING", "1"), "1:15: input 'a': which");
     maps(&embedder, IN("input_ids", "INT64", "-1, -1") IN("position_ids", "INT64", "-1, -1"), "1:82: input 'position_ids': which");
-    maps(&embedder, OUT("pooler_output", "FP32", "-1, 24"), "1:16: output 'pooler_output': which of the model's outputs it is was expected (token_embeddings, embedding), by parameters { key: \"rose.output.pooler_output\"");
+    maps(&embedder, OUT("pooler_output", "FP32", "-1, 24"), "1:16: output 'pooler_output': which of the model's outputs it is was expected (token_embeddings, embedding, or none: not given), by parameters { key: \"rose.output.pooler_output\"");
     maps(&embedder, OUT("a", "FP32", "-1, 24") OUT("b", "FP32", "-1, 24"), "1:16: output 'a': which");
     maps(&embedder, OUT("a", "INT8", "-1, 24"), "1:16: output 'a': which");
     maps(&embedder, OUT("embedding", "INT8", "-1, 24"), "1:39: output 'embedding' is the engine's embedding, for which TYPE_FP32 was expected");
@@ -322,6 +325,21 @@ TEST(shapes_both_ways)
     CHECK(kserve_map_output(&m, &out, &type, &e) && out.rank == 1 && out.shape[0] == 24 && type == KSERVE_FP32);
     out = (struct kserve_tensor){STR("embedding"), KSERVE_FP32, 2, {2, 24}, 48, {NULL, 0}};
     CHECK(!kserve_map_output(&m, &out, &type, &e) && strstr(e.message, "one text a request"));
+    kserve_map_free(m.map);
+    model_config_free(c);
+    /* what is taken and not read, what is not given, and what is refused when it comes */
+    c = config(IN("text", "STRING", "-1") IN("position_ids", "INT64", "-1, -1") "input { name: 'more' data_type: TYPE_FP32 dims: [ 1 ] optional: true } " OUT("v", "FP32", "-1, 24") OUT("w", "FP32", "-1")
+               ONTO("input", "position_ids", "none") ONTO("output", "w", "none"));
+    m = (struct model){.name = "m", .info = embedder, .config = c};
+    CHECK_OK(kserve_map_build(&m, c, &m.map, &error), error);
+    struct kserve_tensor three[3] = {{STR("text"), KSERVE_BYTES, 1, {1}, 1, {"\1\0\0\0a", 5}}, {STR("position_ids"), KSERVE_INT32, 2, {1, 4}, 4, {(const char *)ids, 16}}, {STR("more"), KSERVE_FP32, 1, {1}, 1, {(const char *)ids, 4}}};
+    call = (struct kserve_call){.http = &http, .model = &m, .request = {.inputs = three, .inputs_count = 2}};
+    CHECK(kserve_map_request(&call, &e) && call.request.inputs_count == 1 && call.request.wanted_count == 1 && str_is(call.request.wanted[0].name, "embedding"));
+    call = (struct kserve_call){.http = &http, .model = &m, .request = {.inputs = three, .inputs_count = 3}};
+    CHECK(!kserve_map_request(&call, &e) && strstr(e.message, "input 'more' means nothing to model 'm' here"));
+    struct kserve_wanted w = {.name = STR("w")};
+    call = (struct kserve_call){.http = &http, .model = &m, .request = {.inputs = three, .inputs_count = 1, .wanted = &w, .wanted_count = 1}};
+    CHECK(!kserve_map_request(&call, &e) && strstr(e.message, "output 'w' of model 'm' is not given here"));
     kserve_map_free(m.map);
     model_config_free(c);
     arena_free(&http.arena);
