@@ -31,9 +31,9 @@ struct matmul_shape {
 };
 
 enum { MATMUL_PLAN_STREAMS = 10 }; /* in gemv_wgmma's table */
-/* matmul_shape.tile, op_matmul.tile: weights in blocks by matmul_blocks_wgmma with the plan's columns; with 32, 64, 128, 192, 256 in whole tiles (+ 2 i) or equal
- * runs (+ 2 i + 1); by panels (op_matmul's alone). */
-enum { MATMUL_TILE_BLOCKS_WGMMA = 44, MATMUL_TILE_BLOCKS_PANELS = 47, MATMUL_TILE_BLOCKS_COLUMNS = 50, MATMUL_BLOCKS_COLUMNS = 5 };
+/* matmul_shape.tile, op_matmul.tile: weights in blocks by matmul_blocks_wgmma with the plan's columns; with 32, 64, 128, 192, 256, or with 12 warps 32, 64, in whole
+ * tiles (+ 2 i) or equal runs (+ 2 i + 1); by panels (op_matmul's alone). */
+enum { MATMUL_TILE_BLOCKS_WGMMA = 44, MATMUL_TILE_BLOCKS_PANELS = 47, MATMUL_TILE_BLOCKS_FORMS = 50, MATMUL_BLOCKS_FORMS = 7 };
 
 struct matmul_plan {
     struct plan plan;

@@ -148,7 +148,7 @@ static const struct matmul_case cases[] = {
     {"blocks ring Q5_K 33x24x768, residual", ONE(33, 24, 768, BLOCKS(Q5_K), .accumulate = true, .tma = true, .tile = 41), 1, 8},
     {"blocks ring Q6_K 40x136x768 GeGLU, residual",
      {.rows = 40, .parts = 2, .n = {136, 136}, .k = 768, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, .tma = true, .tile = 42}, 1, 0},
-#define MANY(columns, runs) .tile = MATMUL_TILE_BLOCKS_COLUMNS + 2 * (columns) + (runs), .tma = true /* of 32, 64, 128, 192, 256; by runs */
+#define MANY(columns, runs) .tile = MATMUL_TILE_BLOCKS_FORMS + 2 * (columns) + (runs), .tma = true /* of 32, 64, 128, 192, 256, with 12 warps 32, 64; by runs */
     {"blocks wgmma Q4_0 70x1000x288, 32 by runs", ONE(70, 1000, 288, BLOCKS(Q4_0), MANY(0, 1), .rows16 = true), 1, 0},
     {"blocks wgmma Q4_1 140x(264+40+16)x608, 64, bias, residual",
      {.rows = 140, .parts = 3, .n = {264, 40, 16}, .k = 608, BLOCKS(Q4_1), .bias = true, .accumulate = true, MANY(1, 0), .rows16 = true}, 0.5f, 8},
@@ -161,6 +161,9 @@ static const struct matmul_case cases[] = {
     {"blocks wgmma Q6_K 260x136x512 GeGLU, 256, residual",
      {.rows = 260, .parts = 2, .n = {136, 136}, .k = 512, BLOCKS(Q6_K), .gated = true, .act = OP_ACT_GELU_TANH, .accumulate = true, MANY(4, 0), .rows16 = true}, 1, 0},
     {"blocks wgmma Q6_K 40x300x768, 256 by runs", ONE(40, 300, 768, BLOCKS(Q6_K), MANY(4, 1)), 1, 0},
+    {"blocks wgmma Q6_K 60x520x512, 12 warps, 64 by runs, residual", ONE(60, 520, 512, BLOCKS(Q6_K), .accumulate = true, MANY(6, 1), .rows16 = true), 1, 8},
+    {"blocks wgmma Q5_K 40x264x512 SwiGLU, 12 warps, 32, bias",
+     {.rows = 40, .parts = 2, .n = {264, 264}, .k = 512, BLOCKS(Q5_K), .gated = true, .act = OP_ACT_SILU, .bias = true, MANY(5, 0), .rows16 = true}, 1, 8},
     {"blocks wgmma f16 Q4_K 70x152x512 SwiGLU, 32 by runs",
      {.rows = 70, .parts = 2, .n = {152, 152}, .k = 512, BLOCKS(Q4_K), .gated = true, .act = OP_ACT_SILU, MANY(0, 1), .rows16 = true, .f16 = true}, 1, 0},
     {"blocks wgmma f16 MXFP4 130x136x96, 128", ONE(130, 136, 96, BLOCKS(MXFP4), MANY(2, 0), .rows16 = true, .f16 = true), 1, 8},

@@ -3,14 +3,15 @@
  * wgmma; N rows of x are its columns. No 16-bit copy of the weights passes through memory, shared or other. Weights are rounded to 16 bits once, as
  * matmul_blocks_rows.cu rounds them.
  *
- *     consumers  two warpgroups of 64 weight rows: 64 of k are decoded while the products of the 64 before run, and while the other warpgroup's do
+ *     consumers  two warpgroups of 64 weight rows, or three, where few rows of x leave decoding the longer part: 64 of k are decoded while the products of the 64
+ *                before run, and while the other warpgroups' do
  *     producers  a thread for x, one for weights: rings of their own, since a chunk of weights is four steps of x
  *
  *     x        [STAGES][N][64] elements, rows of 128 bytes, swizzled by TMA: a step of k
  *     weights  [W_STAGES][WARPS] chunks (matmul_blocks_stream.cuh)
  *     scales   [WARPS][2] KB: of a chunk as float32 (matmul_blocks_scales.cuh), of this chunk and the one before
  *     results  [WARPS] 512 bytes: rows of x by the warp's columns on their way to 16-byte stores
- *     work     f32 [groups][blocks][2][N / 2][256]: sums of tiles that blocks share (gemv_runs.cuh)
+ *     work     f32 [groups][blocks][2][N / 2][32 WARPS]: sums of tiles that blocks share (gemv_runs.cuh)
  *
  * How codes become operands: matmul_blocks_operand.cuh.
  *
@@ -19,9 +20,8 @@
  *
  * CLUSTER 1: whole tiles, of all groups of N rows, in turn; 0: every block of a group has an equal run of its chunks.
  *
- * Constants: FORMAT, N (32, 64, 128, 192, 256), STAGES, W_STAGES, CLUSTER (0, 1), PARTS, K_TAIL (the last chunk of k is not whole), STAGED (y's rows are
+ * Constants: FORMAT, N (32, 64, 128, 192, 256), WARPS (8; 12 with N up to 64), STAGES, W_STAGES, CLUSTER (0, 1), PARTS, K_TAIL (the last chunk of k is not whole), STAGED (y's rows are
  * 16-byte aligned, n a multiple of 8); those of gemm_epilogue.cuh. */
-#define WARPS 8
 #define CONSUMERS (32 * WARPS)
 #define THREADS (CONSUMERS + 128)
 #define ROWS (16 * WARPS)
@@ -316,12 +316,12 @@ KERNEL(matmul_blocks_wgmma, struct gemm_wgmma_params, p, THREADS, 1)
     block_sync();
     grid_dependency_launch();
     if (thread_x() >= CONSUMERS) {
-        registers_shrink(40);
+        registers_shrink(WARPS == 8 ? 40 : 32);
         if (thread_x() == CONSUMERS) produce_x(&p, stages, full, empty, &run);
         if (thread_x() == CONSUMERS + 32) produce_weights(&p.g, weights, w_full, w_empty, &run);
     } else {
         struct feed f = {weights, scales, w_full, w_empty, operand_begin(GATED && warp_id() % 2 != 0, blocks_mask(p.g.rows)), 0, 0, 0, 0, false};
-        registers_grow(232);
+        registers_grow(WARPS == 8 ? 232 : 160);
         consume(&p.g, stages, full, empty, &f, &run, results + warp_id() * RESULT_BYTES, (uint32_t *)(w_empty + W_STAGES));
     }
 }
