@@ -120,6 +120,8 @@ struct kserve_io {
     int64_t dims[3]; /* without the batch, where there is one; -1: any */
     bool optional;
     const char *to;  /* by a config.pbtxt: the engine's tensor that it is; NULL: this one's own name */
+    const char *const *labels; /* [labels_count] of its label_filename; NULL: the model's own */
+    int labels_count;
 };
 enum kserve_kind { KSERVE_TEXT, KSERVE_EMBED, KSERVE_CLASSIFY, KSERVE_SCORE };
 enum kserve_kind kserve_kind(const struct model *m);
@@ -145,6 +147,8 @@ int kserve_map_shape(const struct model *m, const struct kserve_io *io, int64_t 
 bool kserve_map_request(struct kserve_call *c, struct api_error *e);
 /* An output in the client's name, type and shape; type -1: the configuration's. */
 bool kserve_map_output(const struct model *m, struct kserve_tensor *t, int *type, struct api_error *e);
+/* The labels that the engine's output has when it is classified. */
+const char *const *kserve_map_labels(const struct model *m, struct str engine_output, int *count);
 /* What clients call the engine's tensor, or the engine a client's; the name itself where there is no other. */
 const char *kserve_map_name(const struct model *m, const char *engine_output);
 struct str kserve_map_input(const struct model *m, struct str client_input);

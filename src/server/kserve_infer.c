@@ -98,10 +98,11 @@ static bool check(const struct model *m, const struct kserve_request *q, struct 
 static bool prepare(struct kserve_call *c, struct kserve_tensor *t, const struct kserve_wanted *w, struct api_error *e)
 {
     struct arena *a = &c->http->arena;
-    const struct rose_model_info *i = &c->model->info;
+    int labels_count;
+    const char *const *labels = kserve_map_labels(c->model, t->name, &labels_count);
     int type = w && w->type >= 0 ? w->type : c->request.type;
     if (!kserve_map_output(c->model, t, &type, e)) return false;
-    bool ok = w && w->classification ? kserve_classify(t, w->classification, i->labels, i->labels_count, a) : kserve_convert(t, type, a);
+    bool ok = w && w->classification ? kserve_classify(t, w->classification, labels, labels_count, a) : kserve_convert(t, type, a);
     if (!ok) return api_error_set(e, 503, "server_error", "no_memory", NULL, "out of memory");
     if (!w || !w->region.n) return true;
     if (t->data.n > w->bytes)

@@ -278,7 +278,7 @@ static bool fill(const struct building *b, bool input, struct kserve_map *map)
     }
     for (int i = 0; i < count; i++) {
         int target = (input ? b->input_of : b->output_of)[i];
-        to[i] = (struct kserve_io){.name = arena_strndup(&map->arena, list[i].name, strlen(list[i].name)), .type = list[i].type, .rank = ROSE_MIN(list[i].rank, 3), .optional = list[i].optional,
+        to[i] = (struct kserve_io){.name = arena_strndup(&map->arena, list[i].name, strlen(list[i].name)), .type = list[i].type, .rank = ROSE_MIN(list[i].rank, 3), .optional = list[i].optional, .labels = list[i].labels, .labels_count = list[i].labels_count,
                                    .to = target == IGNORED ? nothing : target == LEFT_OUT ? unknown : arena_strndup(&map->arena, all->io[target].name, strlen(all->io[target].name))};
         if (!to[i].name || !to[i].to) return false;
         memcpy(to[i].dims, list[i].dims, (size_t)to[i].rank * sizeof *to[i].dims);
@@ -417,6 +417,16 @@ bool kserve_map_output(const struct model *m, struct kserve_tensor *t, int *type
         t->rank = rank;
     }
     return true;
+}
+
+const char *const *kserve_map_labels(const struct model *m, struct str name, int *count)
+{
+    for (int i = 0; m->map && i < m->map->outputs_count; i++) {
+        const struct kserve_io *io = &m->map->outputs[i];
+        if (str_is(name, io->to) && io->labels) return *count = io->labels_count, io->labels;
+    }
+    *count = m->info.labels_count;
+    return m->info.labels;
 }
 
 const char *kserve_map_name(const struct model *m, const char *name)

@@ -29,7 +29,7 @@ static const struct row config_rows[] = {
 static const struct row input_rows[] = {{"name", A_TEXT, false, READ}, {"data_type", AN_ENUM, false, READ}, {"format", AN_ENUM, false, READ}, {"dims", AN_INTEGER, true, READ}, {"reshape", A_MESSAGE, false, READ},
                                         {"is_shape_tensor", A_BOOL, false, READ}, {"allow_ragged_batch", A_BOOL, false, READ}, {"optional", A_BOOL, false, READ}, {"is_non_linear_format_io", A_BOOL, false, READ}};
 static const struct row output_rows[] = {{"name", A_TEXT, false, READ}, {"data_type", AN_ENUM, false, READ}, {"dims", AN_INTEGER, true, READ}, {"reshape", A_MESSAGE, false, READ},
-                                         {"label_filename", A_TEXT, false, UNUSED}, {"is_shape_tensor", A_BOOL, false, READ}, {"is_non_linear_format_io", A_BOOL, false, READ}};
+                                         {"label_filename", A_TEXT, false, READ}, {"is_shape_tensor", A_BOOL, false, READ}, {"is_non_linear_format_io", A_BOOL, false, READ}};
 static const struct row policy_rows[] = {{"latest", A_MESSAGE, false, READ}, {"all", A_MESSAGE, false, READ}, {"specific", A_MESSAGE, false, READ}};
 static const struct row latest_rows[] = {{"num_versions", AN_INTEGER, false, READ}};
 static const struct row specific_rows[] = {{"versions", AN_INTEGER, true, READ}};
@@ -163,6 +163,36 @@ static bool flag(const struct pbtxt_field *fields, const char *name)
     return f && pbtxt_bool(f, &on) && on;
 }
 
+enum { LABELS_MOST = 65536 };
+
+/* A label a line, in a file of the model's directory. */
+static enum rose_status read_labels(struct model_config *c, const struct pbtxt_field *f, struct model_config_tensor *t, struct rose_error *err)
+{
+    const char *slash = strrchr(c->file, '/');
+    struct rose_error why = {0};
+    struct str text, name = f->value;
+    if (!name.n) return ROSE_OK;
+    if (!is_label(name) || memchr(name.p, '/', name.n)) return pbtxt_wrong(f, c->file, err, ROSE_FORMAT, "output '%s': label_filename was expected to be a file beside config.pbtxt", t->name);
+    const char *path = arena_printf(&c->arena, "%.*s%.*s", slash ? (int)(slash - c->file + 1) : 0, c->file, STR_ARG(name));
+    if (!path) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (file_read(&c->arena, path, PBTXT_BYTES, &text, &why) != ROSE_OK) return pbtxt_wrong(f, c->file, err, ROSE_NOT_FOUND, "output '%s': its labels cannot be read: %.400s", t->name, why.message);
+    size_t lines = 1;
+    for (size_t i = 0; i < text.n; i++) lines += text.p[i] == '\n';
+    const char **list = ARENA_ARRAY(&c->arena, const char *, lines);
+    if (!list) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    for (const char *p = text.p, *end = text.p + text.n; p < end;) {
+        const char *stop = memchr(p, '\n', (size_t)(end - p));
+        size_t n = (size_t)((stop ? stop : end) - p);
+        if (t->labels_count == LABELS_MOST) return pbtxt_wrong(f, c->file, err, ROSE_LIMIT, "output '%s': at most %d labels are taken", t->name, LABELS_MOST);
+        struct str label = {p, n && p[n - 1] == '\r' ? n - 1 : n};
+        if (label.n && !is_label(label)) return pbtxt_wrong(f, c->file, err, ROSE_FORMAT, "output '%s': line %d of its labels is longer than %d bytes or no UTF-8 text", t->name, t->labels_count + 1, MODEL_NAME_MAX);
+        if (!(list[t->labels_count++] = arena_strndup(&c->arena, label.p, label.n))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+        p += n + 1;
+    }
+    t->labels = list;
+    return ROSE_OK;
+}
+
 static enum rose_status read_tensor(struct model_config *c, const struct pbtxt_field *f, bool input, struct model_config_tensor *t, struct rose_error *err)
 {
     const char *what = input ? "input" : "output";
@@ -187,6 +217,8 @@ static enum rose_status read_tensor(struct model_config *c, const struct pbtxt_f
         if (t->rank == KSERVE_RANK) return pbtxt_wrong(d, c->file, err, ROSE_LIMIT, "%s '%s': at most %d dimensions are taken", what, t->name, KSERVE_RANK);
         t->dims[t->rank++] = n;
     }
+    const struct pbtxt_field *labels = pbtxt_get(f->fields, "label_filename");
+    if (labels) ROSE_TRY(read_labels(c, labels, t, err));
     return t->rank ? ROSE_OK : pbtxt_wrong(f, c->file, err, ROSE_FORMAT, "%s '%s': dims were expected", what, t->name);
 }
 

@@ -18,6 +18,8 @@ struct model_config_tensor {
     int rank;
     int64_t dims[KSERVE_RANK]; /* -1: any */
     bool optional;
+    const char *const *labels; /* [labels_count] lines of label_filename, beside the config.pbtxt; NULL: none */
+    int labels_count;
     const struct pbtxt_field *at, *at_type, *at_dims, *at_to; /* where it says so */
 };
 

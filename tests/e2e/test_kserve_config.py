@@ -27,7 +27,7 @@ instance_group [ { count: 1 kind: KIND_GPU } ]
 """
 CONFIGS = {
     "embedder": HEAD + IDS + 'output { name: "last_hidden_state" data_type: TYPE_FP32 dims: [ -1, 32 ] }\noutput { name: "sentence_embedding" data_type: TYPE_FP32 dims: [ 32 ] }\n',
-    "classes": HEAD + IDS + 'output { name: "logits" data_type: TYPE_FP32 dims: [ 3 ] }\n',
+    "classes": HEAD + IDS + 'output { name: "logits" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" }\n',
     "tags": HEAD + IDS + 'output { name: "logits" data_type: TYPE_FP32 dims: [ -1, 2 ] }\n',
     "ranker": HEAD + IDS + 'output { name: "logits" data_type: TYPE_FP32 dims: [ 1 ] }\n',
     "texts": 'name: "texts"\nmax_batch_size: 4\ninput { name: "SENTENCE" data_type: TYPE_STRING dims: [ 1 ] }\noutput { name: "VECTOR" data_type: TYPE_FP16 dims: [ 32 ] }\n',
@@ -67,6 +67,9 @@ def server():
                 os.symlink(os.path.abspath(options.model), where + "/model.gguf")
             else:
                 MAKE.get(name, lambda x: encoders.embedder(x, seed=5))(where)
+            if name == "classes":
+                with open(f"{d}/{name}/labels.txt", "w") as f:
+                    f.write("first\nsecond\nthird\n")
             write(d, name, CONFIGS[name] if name in CONFIGS else WRONG[name][0])
         the_server = Server("--grpc-port", "0", "--kv-bytes", "64M", model=[d])
         the_server.folder = d
@@ -139,7 +142,7 @@ def all_outputs_where_none_is_named():
         near(c.infer("embedder", ids_of(module, g), outputs=[module.InferRequestedOutput("sentence_embedding")]).as_numpy("sentence_embedding"), got, "alone")
         top = c.infer("classes", ids_of(module, GOLDEN["classes"]), outputs=[module.InferRequestedOutput("logits", class_count=2)]).as_numpy("logits")
         best = golden("classes")[1].argmax(1)
-        equal([int(x[0].decode().split(":")[1]) for x in top], best.tolist())
+        equal([x[0].decode().split(":")[1:] for x in top], [[str(i), ("first", "second", "third")[i]] for i in best])  # the file's labels
 
 
 @test

@@ -1,4 +1,9 @@
 /* config.pbtxt: protobuf's text format, what of a ModelConfig is read, and whose names the engine's tensors get. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
 #include "server/kserve.h"
 #include "server/model_config.h"
 #include "server/pbtxt.h"
@@ -9,7 +14,7 @@
 static struct arena arena;
 static struct rose_error error;
 
-static const struct pbtxt_field *read(const char *text)
+static const struct pbtxt_field *tree(const char *text)
 {
     struct pbtxt_field *f = NULL;
     arena_free(&arena);
@@ -34,8 +39,8 @@ static void refused(const char *text, int line, int column, const char *word)
 
 TEST(fields_lists_and_messages)
 {
-    CHECK(read("") == NULL && read(" # nothing\n\t") == NULL);
-    const struct pbtxt_field *f = read("name: 'x'; dims: [ -1, 0x10 ,010] # c\n, m { a: FOO } m < b: { } > l [ { c: 1 }, < > ] e: [ ]");
+    CHECK(tree("") == NULL && tree(" # nothing\n\t") == NULL);
+    const struct pbtxt_field *f = tree("name: 'x'; dims: [ -1, 0x10 ,010] # c\n, m { a: FOO } m < b: { } > l [ { c: 1 }, < > ] e: [ ]");
     CHECK(str_is(f->name, "name") && f->kind == PBTXT_STRING && str_is(f->value, "x") && !f->listed);
     const int64_t want[] = {-1, 16, 8};
     for (int i = 0; i < 3; i++) {
@@ -52,16 +57,16 @@ TEST(fields_lists_and_messages)
 
 TEST(texts_and_numbers)
 {
-    const struct pbtxt_field *f = read("s: \"a\\n\\\"\\\\\\101\\x41\\u00e9\\U0001F600\" 'b'\n \"c\"");
+    const struct pbtxt_field *f = tree("s: \"a\\n\\\"\\\\\\101\\x41\\u00e9\\U0001F600\" 'b'\n \"c\"");
     CHECK(str_is(f->value, "a\n\"\\AA\xC3\xA9\xF0\x9F\x98\x80" "bc"));
     int64_t n = 0;
     bool b = false;
-    CHECK(pbtxt_integer(read("a: 9223372036854775807"), &n) && n == INT64_MAX);
-    CHECK(pbtxt_integer(read("a: - 9223372036854775808"), &n) && n == INT64_MIN);
-    CHECK(!pbtxt_integer(read("a: 9223372036854775808"), &n) && !pbtxt_integer(read("a: 09"), &n) && !pbtxt_integer(read("a: 1.5"), &n) && !pbtxt_integer(read("a: 1e3f"), &n));
-    CHECK(!pbtxt_integer(read("a: '1'"), &n) && !pbtxt_integer(read("a: ONE"), &n) && !pbtxt_integer(read("a: 0x10000000000000000"), &n));
-    CHECK(pbtxt_bool(read("a: true"), &b) && b && pbtxt_bool(read("a: f"), &b) && !b && pbtxt_bool(read("a: 1"), &b) && b && !pbtxt_bool(read("a: yes"), &b) && !pbtxt_bool(read("a: 2"), &b));
-    CHECK(read("a: -inf")->kind == PBTXT_NAME && read("a: .5")->kind == PBTXT_NUMBER && read("a: 5.f")->kind == PBTXT_NUMBER);
+    CHECK(pbtxt_integer(tree("a: 9223372036854775807"), &n) && n == INT64_MAX);
+    CHECK(pbtxt_integer(tree("a: - 9223372036854775808"), &n) && n == INT64_MIN);
+    CHECK(!pbtxt_integer(tree("a: 9223372036854775808"), &n) && !pbtxt_integer(tree("a: 09"), &n) && !pbtxt_integer(tree("a: 1.5"), &n) && !pbtxt_integer(tree("a: 1e3f"), &n));
+    CHECK(!pbtxt_integer(tree("a: '1'"), &n) && !pbtxt_integer(tree("a: ONE"), &n) && !pbtxt_integer(tree("a: 0x10000000000000000"), &n));
+    CHECK(pbtxt_bool(tree("a: true"), &b) && b && pbtxt_bool(tree("a: f"), &b) && !b && pbtxt_bool(tree("a: 1"), &b) && b && !pbtxt_bool(tree("a: yes"), &b) && !pbtxt_bool(tree("a: 2"), &b));
+    CHECK(tree("a: -inf")->kind == PBTXT_NAME && tree("a: .5")->kind == PBTXT_NUMBER && tree("a: 5.f")->kind == PBTXT_NUMBER);
 }
 
 TEST(syntax_errors_have_their_place)
@@ -95,7 +100,7 @@ TEST(bounds)
     struct strbuf b = {0};
     for (int i = 0; i < PBTXT_DEPTH; i++) strbuf_adds(&b, "a{");
     for (int i = 0; i < PBTXT_DEPTH; i++) strbuf_adds(&b, "}");
-    read(b.p);
+    tree(b.p);
     b.n = 0;
     for (int i = 0; i < 100000; i++) strbuf_adds(&b, "a{");
     refused(b.p, 1, 2 * PBTXT_DEPTH + 2, "within each other");
@@ -103,7 +108,7 @@ TEST(bounds)
     strbuf_adds(&b, "a:[1");
     for (int i = 1; i < PBTXT_FIELDS; i++) strbuf_adds(&b, ",1");
     strbuf_adds(&b, "]");
-    read(b.p);
+    tree(b.p);
     b.n--;
     strbuf_adds(&b, ",1]");
     struct pbtxt_field *f;
@@ -141,7 +146,7 @@ TEST(what_a_configuration_says)
 {
     struct model_config *c = config("name: \"m\"\nplatform: \"onnxruntime_onnx\"\nmax_batch_size: 16\n"
                                     "input [ { name: \"ids\" data_type: TYPE_INT64 dims: [ -1 ] }, { name: 'mask' data_type: 9 dims: -1 optional: true allow_ragged_batch: false } ]\n"
-                                    "output { name: \"vector\" data_type: TYPE_FP16 dims: [ 384 ] reshape { shape: [ 384 ] } label_filename: \"l.txt\" }\n"
+                                    "output { name: \"vector\" data_type: TYPE_FP16 dims: [ 384 ] reshape { shape: [ 384 ] } label_filename: \"\" }\n"
                                     "instance_group [ { kind: KIND_GPU count: 2 gpus: [ 0, 1 ] } ]\n"
                                     "dynamic_batching { preferred_batch_size: [ 4, 8 ] max_queue_delay_microseconds: 100 priority_levels: 3 default_priority_level: 2 }\n"
                                     "optimization { execution_accelerators { gpu_execution_accelerator : [ { name : \"tensorrt\" parameters { key: \"a\" value: \"b\" } } ] } }\n"
@@ -153,11 +158,41 @@ TEST(what_a_configuration_says)
     CHECK(c->outputs[0].type == KSERVE_FP16 && c->outputs[0].dims[0] == 384 && !c->inputs[0].to);
     CHECK_STR(c->outputs[0].to, "embedding");
     CHECK(c->priority_levels == 3 && c->default_priority == 2);
-    CHECK_STR(c->unused.p, "platform, instance_group, optimization, dynamic_batching.preferred_batch_size, dynamic_batching.max_queue_delay_microseconds, output.label_filename, parameters");
+    CHECK_STR(c->unused.p, "platform, instance_group, optimization, dynamic_batching.preferred_batch_size, dynamic_batching.max_queue_delay_microseconds, parameters");
     model_config_free(c);
     c = config("max_batch_size: 0 input { name: \"t\" data_type: TYPE_STRING dims: [ 1 ] }");
     CHECK(c->has_batch && !c->max_batch && c->inputs[0].type == KSERVE_BYTES);
     model_config_free(c);
+}
+
+/* A label a line, of a file beside the configuration; only such a file. */
+TEST(labels_of_outputs)
+{
+    char folder[] = "/tmp/rose_labels_XXXXXX", path[100], text[200];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/labels.txt", folder);
+    CHECK_OK(file_write_atomic(path, STR("no\r\n\nperhaps\nyes"), &error), error);
+    snprintf(text, sizeof text, "%s/config.pbtxt", folder);
+    static const char config_text[] = "max_batch_size: 1 output { name: 'logits' data_type: TYPE_FP32 dims: 3 label_filename: 'labels.txt' } output { name: 'probabilities' data_type: TYPE_FP32 dims: 3 }";
+    struct model_config *c = NULL;
+    CHECK_OK(model_config_read(STR(config_text), text, "m", &c, &error), error);
+    const struct rose_model_info info = {.tasks = ROSE_CAN_CLASSIFY, .labels_count = 3, .labels = (const char *const[]){"a", "b", "c"}};
+    struct model m = {.name = "m", .info = info, .config = c};
+    CHECK_OK(kserve_map_build(&m, c, &m.map, &error), error);
+    int n = 0;
+    const char *const *labels = kserve_map_labels(&m, STR("logits"), &n);
+    CHECK_INT(n, 4);
+    CHECK(!strcmp(labels[0], "no") && !strcmp(labels[1], "") && !strcmp(labels[3], "yes"));
+    labels = kserve_map_labels(&m, STR("probabilities"), &n);
+    CHECK(n == 3 && !strcmp(labels[2], "c"));
+    kserve_map_free(m.map);
+    model_config_free(c);
+    CHECK(unlink(path) == 0);
+    CHECK_INT(model_config_read(STR(config_text), text, "m", &c, &error), ROSE_NOT_FOUND);
+    CHECK(strstr(error.message, ":1:88: output 'logits': its labels cannot be read"));
+    CHECK(rmdir(folder) == 0);
+    bad("output { name: 'x' data_type: TYPE_FP32 dims: 1 label_filename: '../passwd' }", "1:65", "beside config.pbtxt");
+    bad("output { name: 'x' data_type: TYPE_FP32 dims: 1 label_filename: 'a\\001' }", "1:65", "beside config.pbtxt");
 }
 
 TEST(contradictions_are_refused_at_their_place)
@@ -346,5 +381,5 @@ TEST(shapes_both_ways)
     arena_free(&arena);
 }
 
-TEST_MAIN(CASE(fields_lists_and_messages), CASE(texts_and_numbers), CASE(syntax_errors_have_their_place), CASE(bounds), CASE(what_a_configuration_says), CASE(contradictions_are_refused_at_their_place),
+TEST_MAIN(CASE(fields_lists_and_messages), CASE(texts_and_numbers), CASE(syntax_errors_have_their_place), CASE(bounds), CASE(what_a_configuration_says), CASE(labels_of_outputs), CASE(contradictions_are_refused_at_their_place),
           CASE(names_of_tensors), CASE(names_that_fit_nothing), CASE(shapes_both_ways))
