@@ -176,7 +176,8 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
     if (s->k % (BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT))
         return status_set(err, ROSE_INVALID, "a product over %d elements of %s; its blocks have %d", s->k, names[format], BLOCKS_SUPER(format) ? 256 : BLOCKS_UNIT);
     bool free = !s->warps && !s->depth && !s->splits && s->tile != TILE_RING + 2;
-    if (s->tile >= MATMUL_TILE_BLOCKS_WGMMA && matmul_blocks_wgmma_plan(s, d, m)) return ROSE_OK;
+    if (s->tile >= MATMUL_TILE_BLOCKS_WGMMA)
+        return matmul_blocks_wgmma_plan(s, d, m) ? ROSE_OK : status_set(err, ROSE_UNSUPPORTED, "products of weights in blocks by wgmma need Hopper, x for TMA and a tile that there is");
     if (s->tile && s->tile < TILE_RING) return matmul_blocks_gemm_plan(s, d, m), ROSE_OK;
     /* One row of a long k of the smallest blocks is faster without (4096x14336, Q4_0: 16.8 and 18.4 us; MXFP4: 15.6). */
     bool other = !s->tile && s->rows <= 4 && s->k >= 8192 && (format == BLOCKS_Q4_0 || format == BLOCKS_MXFP4);

@@ -398,7 +398,7 @@ int op_cases_matmul_run(int i, const struct op_io *io)
 }
 bool op_cases_matmul_there(int i, const struct device_info *device)
 {
-    return !cases[i].s.norm || plan_arch(device) == 900;
+    return (!cases[i].s.norm && cases[i].s.tile < MATMUL_TILE_BLOCKS_WGMMA) || plan_arch(device) == 900;
 }
 bool op_cases_matmul_plan(int i, const struct device_info *device, int rows, struct plan *out)
 {
