@@ -29,7 +29,6 @@ static const struct kv_case {
     {"kv 7 tokens, 3 heads of 96, e4m3 pages of 16 to int8", {7, 3, 96, 16, KV_PAGES_E4M3, KV_PAGES_INT8}, 0},
     {"kv 7 tokens, 3 heads of 96, int8 pages of 16 to e4m3", {7, 3, 96, 16, KV_PAGES_INT8, KV_PAGES_E4M3}, 0},
     {"kv 7 tokens, 3 heads of 64, bf16 pages of 16 to rows", {7, 3, 64, 16, KV_PAGES_BF16, KV_ROWS}, 8},
-    {"kv 7 tokens, 3 heads of 64, e4m3 pages of 16 copied", {7, 3, 64, 16, KV_PAGES_E4M3, KV_PAGES_E4M3}, 0},
 };
 
 struct side { /* on the host */
