@@ -16,8 +16,10 @@ struct kserve_map {
 
 int kserve_batch(const struct model *m)
 {
+    const struct model_config *c = m->config;
     if (m->map) return m->map->batch;
-    return kserve_kind(m) == KSERVE_TEXT ? 0 : KSERVE_BATCH;
+    if (kserve_kind(m) == KSERVE_TEXT) return 0;
+    return c && c->max_batch ? ROSE_MIN(c->max_batch, KSERVE_BATCH) : KSERVE_BATCH;
 }
 
 int kserve_inputs(const struct model *m, struct kserve_io *io, int room)
@@ -303,7 +305,7 @@ enum rose_status kserve_map_build(const struct model *m, const struct model_conf
 {
     struct building *b;
     *out = NULL;
-    if (!config || (!config->inputs_count && !config->outputs_count && !config->has_batch)) return ROSE_OK;
+    if (!config || (!config->inputs_count && !config->outputs_count)) return ROSE_OK;
     struct kserve_map *map = calloc(1, sizeof *map);
     if (!map || !(b = calloc(1, sizeof *b))) {
         free(map);

@@ -362,6 +362,14 @@ TEST(shapes_both_ways)
     CHECK(!kserve_map_output(&m, &out, &type, &e) && strstr(e.message, "one text a request"));
     kserve_map_free(m.map);
     model_config_free(c);
+    /* without tensors the batch alone counts, and shapes stay as they are */
+    c = config("max_batch_size: 4");
+    m = (struct model){.name = "m", .info = embedder, .config = c};
+    CHECK_OK(kserve_map_build(&m, c, &m.map, &error), error);
+    CHECK(!m.map && kserve_batch(&m) == 4);
+    m.info = writer;
+    CHECK_INT(kserve_batch(&m), 0);
+    model_config_free(c);
     /* what is taken and not read, what is not given, and what is refused when it comes */
     c = config(IN("text", "STRING", "-1") IN("position_ids", "INT64", "-1, -1") "input { name: 'more' data_type: TYPE_FP32 dims: [ 1 ] optional: true } " OUT("v", "FP32", "-1, 24") OUT("w", "FP32", "-1")
                ONTO("input", "position_ids", "none") ONTO("output", "w", "none"));
