@@ -442,7 +442,7 @@ static enum rose_status by_panels(struct program *program, const struct op_matmu
 }
 
 /* Is reading the blocks themselves predicted to be faster than decoding them first? */
-static bool few_rows(const struct program *program, const struct op_matmul *op, int begin, int count)
+static bool blocks_inside(const struct program *program, const struct op_matmul *op, int begin, int count)
 {
     const struct device_info *d = &program->device->info;
     struct matmul_shape s = {.rows = plan_rows(program, op->x.rows), .k = op->x.cols, .parts = count, .gated = op->gated, .act = op->activation, .tma = true};
@@ -516,14 +516,14 @@ enum rose_status matmul_cuda(struct program *program, const struct op_matmul *op
     if (!any) return plain(program, op, 0, err);
     if (op->gated) {
         bool alike = op->parts[0].weight->dtype == op->parts[1].weight->dtype;
-        if (alike && few_rows(program, op, 0, 2)) return record(program, op, 0, 2, 0, err);
+        if (alike && blocks_inside(program, op, 0, 2)) return record(program, op, 0, 2, 0, err);
         return by_panels(program, op, 0, 2, err);
     }
     for (int begin = 0, end; begin < op->parts_count; begin = end) {
         const struct op_matmul_part *p = op->parts;
         for (end = begin + 1; end < op->parts_count; end++)
             if (p[end].y.dtype != p[begin].y.dtype || p[end].weight->dtype != p[begin].weight->dtype) break;
-        if (!is_blocks(p[begin].weight) || few_rows(program, op, begin, end - begin)) ROSE_TRY(record(program, op, begin, end - begin, 0, err));
+        if (!is_blocks(p[begin].weight) || blocks_inside(program, op, begin, end - begin)) ROSE_TRY(record(program, op, begin, end - begin, 0, err));
         else ROSE_TRY(by_panels(program, op, begin, end - begin, err));
     }
     return ROSE_OK;

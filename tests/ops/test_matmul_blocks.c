@@ -147,4 +147,42 @@ TEST(deterministic_plans)
     }
 }
 
-TEST_MAIN(CASE(as_many_bytes_as_the_file), CASE(no_bit_is_lost), CASE(in_pieces), CASE(what_is_refused), CASE(deterministic_plans))
+/* Many rows on Hopper: every form fits the shared memory with its rings, and the plan takes the product of many rows where it is due. */
+TEST(many_rows_plans)
+{
+    struct device *d = NULL;
+    struct rose_error err = {0};
+    struct matmul_plan m;
+    CHECK_OK(device_planning_open("sm_90a", &d, &err), err);
+    for (int f = 0; d && f < BLOCKS_FORMATS; f++) {
+        struct matmul_shape s = {.rows = 300, .k = 4096, .parts = 2, .n = {14336, 14336}, .gated = true, .tma = true, .blocks_format = 1 + f};
+        for (s.tile = MATMUL_TILE_BLOCKS_FORMS; s.tile < MATMUL_TILE_BLOCKS_FORMS + 2 * MATMUL_BLOCKS_FORMS; s.tile++) {
+            CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
+            CHECK_STR(m.plan.kernel, "matmul_blocks_wgmma");
+            CHECK(m.plan.shared_bytes <= 227 << 10 && plan_get(&m.plan, "STAGES") >= 4 && plan_get(&m.plan, "W_STAGES") >= 2);
+            CHECK_INT(m.work_bytes > 0, s.tile % 2);
+            CHECK_INT(plan_get(&m.plan, "CLUSTER"), s.tile % 2 == 0);
+        }
+        CHECK_INT(matmul_plan_make(&s, &d->info, &m, &err), ROSE_UNSUPPORTED);
+        s.tile = 0, s.rows = 16;
+        CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
+        CHECK_STR(m.plan.kernel, "matmul_blocks_ring");
+        s.rows = 128;
+        CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
+        CHECK_STR(m.plan.kernel, "matmul_blocks_wgmma");
+        s.deterministic = true;
+        CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
+        CHECK_STR(m.plan.kernel, "matmul_blocks_few");
+    }
+    device_close(d);
+    CHECK_OK(device_planning_open("sm_80", &d, &err), err);
+    struct matmul_shape s = {.rows = 128, .k = 4096, .parts = 1, .n = {14336}, .tma = true, .blocks_format = 1 + BLOCKS_Q4_K};
+    CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
+    CHECK_STR(m.plan.kernel, "gemm_rows");
+    s.tile = MATMUL_TILE_BLOCKS_WGMMA;
+    CHECK_INT(matmul_plan_make(&s, &d->info, &m, &err), ROSE_UNSUPPORTED);
+    CHECK(strstr(err.message, "need Hopper"));
+    device_close(d);
+}
+
+TEST_MAIN(CASE(as_many_bytes_as_the_file), CASE(no_bit_is_lost), CASE(in_pieces), CASE(what_is_refused), CASE(deterministic_plans), CASE(many_rows_plans))
