@@ -10,6 +10,6 @@ CUDA_GOLDEN(gemma2)
 CUDA_GOLDEN(qwen2_moe)
 CUDA_GOLDEN(qwen3_moe)
 CUDA_GOLDEN(phi3_longrope)
-CUDA_GOLDEN(llama_heads80) /* wide heads: prompts by wgmma */
+CUDA_GOLDEN(llama_heads80) /* heads of no power of two */
 
 TEST_MAIN(CASE(llama3), CASE(qwen3), CASE(gemma2), CASE(qwen2_moe), CASE(qwen3_moe), CASE(phi3_longrope), CASE(llama_heads80))
