@@ -84,10 +84,20 @@ static enum rose_status load_answers(struct loader *l)
     return ROSE_OK;
 }
 
+/* A dummy's two rows are nobody's. */
+static enum rose_status dummy_answers(struct loader *l)
+{
+    struct model *m = l->m;
+    const struct tensor t = {.dtype = m->element == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16, .ndim = 2, .shape = {1, m->config.hidden}};
+    m->config.tied = true;
+    for (int i = 0; i < 2; i++) ROSE_TRY(loader_add(l, t, &m->answer[i], m->weights, NULL));
+    return ROSE_OK;
+}
+
 enum rose_status head_load(struct loader *l)
 {
     struct model_head *h = &l->m->config.head;
-    if (l->dummy) return ROSE_OK;
+    if (l->dummy) return h->task == MODEL_YES_NO ? dummy_answers(l) : ROSE_OK;
     for (int32_t i = 0; h->task == MODEL_EMBED && i < h->dense_count; i++)
         ROSE_TRY(h->dense_path[i] ? load_dense(l, &h->dense[i], h->dense_path[i], h->dense_bias[i]) : load_dense_beside(l, &h->dense[i], h->dense_name[i]));
     if (h->task == MODEL_EMBED && h->sparse) ROSE_TRY(load_sparse(l));

@@ -584,7 +584,7 @@ enum rose_status model_open_as(struct device *device, struct weights *weights, c
 
 enum rose_status model_open_dummy(struct device *device, struct weights *config, uint64_t seed, enum dtype type, struct model **out, struct rose_error *err)
 {
-    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_AUTO, .yes = -1, .no = -1, .weights = type}}, config, out);
+    return open_model(device, &(struct loader){.err = err, .dummy = true, .seed = seed, .wish = {.task = MODEL_AUTO, .yes = 0, .no = 1, .weights = type}}, config, out); /* any two tokens say yes and no */
 }
 
 enum rose_status model_check(struct device *device, struct weights *weights, struct rose_error *err)
