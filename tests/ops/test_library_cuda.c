@@ -11,6 +11,7 @@
 #include "ops/kv_cuda.h"
 #include "ops/logprob_cuda.h"
 #include "ops/quant_cuda.h"
+#include "ops/quantised_cuda.h"
 #include "tensor/dtype.h"
 #include "test.h"
 
@@ -165,17 +166,20 @@ TEST(log_probabilities)
     free(x);
 }
 
-/* The rows change from run to run: what an earlier one found is forgotten. */
+/* The rows change from run to run: what an earlier one found is forgotten. Quantised with it, the largest becomes the largest code. */
 TEST(scale_of_a_tensor)
 {
     enum { ROWS = 40, COLS = 256 };
     uint16_t *x = noise(ROWS * COLS);
     float got;
+    uint8_t code;
     x[ROWS * COLS - 1] = f32_to_bf16(-500);
     begin(ROWS);
     struct op_value v = value("x", DTYPE_BF16, ROWS, COLS, x);
     program_buffer_id scale = lend("scale", 4, NULL);
+    struct quantised_rows rows_of = {.x = v.buffer, .y = lend("y", ROWS * COLS, NULL), .scale = lend("row scales", ROWS * 4, NULL), .global = lent[1].p};
     CHECK_OK(quant_cuda_tensor(program, SCALE_TENSOR_E4M3, &v, scale, &err), err);
+    CHECK_OK(quantised_cuda_act(program, &(struct act_shape){.rows = ROWS, .cols = COLS, .out = ACT_OUT_E4M3_TENSOR}, &rows_of, &err), err);
     CHECK_OK(program_finish(program, NULL, 0, &err), err);
     for (int i = 0; i < 2 * RUNS; i++) {
         const int rows = i % 2 ? ROWS - 1 : ROWS;
@@ -184,6 +188,9 @@ TEST(scale_of_a_tensor)
         read_back(scale, &got, 4);
         for (int k = 0; k < rows * COLS; k++) largest = fmaxf(largest, fabsf(bf16_to_f32(x[k])));
         CHECK_NEAR(got, largest / 448, 0);
+        CHECK_OK(device_copy(dev, &code, (char *)program_address(program, rows_of.y) + ROWS * COLS - 1, 1, &err), err);
+        CHECK_OK(device_wait(dev, NULL, &err), err);
+        CHECK_INT(code, 0xfe); /* -448, of the first run with all rows */
     }
     end();
     free(x);
