@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 const char *rose_status_name(enum rose_status status)
 {
     static const char *const names[] = {"ok", "invalid", "format", "unsupported", "not_found", "io",
@@ -11,11 +13,15 @@ const char *rose_status_name(enum rose_status status)
     return (unsigned)status < ROSE_COUNT(names) ? names[status] : "unknown";
 }
 
-/* Messages quote files and requests: what a terminal takes for a command becomes '?'. Lines and tabs stay. */
+/* Messages quote files and requests, and may be cut: what a terminal takes for a command, and what is no UTF-8 (which no answer may carry), becomes '?'. Lines and tabs stay. */
 static void plain(char *message)
 {
-    for (char *p = message; *p; p++)
-        if (((unsigned char)*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7f) *p = '?';
+    uint32_t c;
+    size_t n;
+    for (char *p = message, *end = p + strlen(p); p < end; p += n) {
+        n = utf8_decode((struct str){p, (size_t)(end - p)}, &c);
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || c == UTF8_INVALID) memset(p, '?', n);
+    }
 }
 
 static void fill(struct rose_error *err, const char *file, int line, int column, int64_t offset, const char *fmt,

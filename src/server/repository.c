@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/status.h"
+#include "base/utf8.h"
 #include "server/internal.h"
 #include "server/loader.h"
 #include "server/model_config.h"
@@ -92,6 +93,10 @@ enum rose_status repository_scan(struct models *m, const char *dir, struct rose_
     for (int i = 0; s == ROSE_OK && i < count; i++) {
         const char *path = names[i] ? file_join(&a, dir, names[i]) : NULL;
         size_t ending = names[i] && path && is_gguf(names[i]) && !file_is_dir(path) ? 5 : 0;
+        if (names[i] && !utf8_valid(str_of(names[i]))) { /* gRPC, JSON and Prometheus have no place for it */
+            log_line(m->options, "warning", "%s: an entry is left out: its name is not UTF-8", dir);
+            continue;
+        }
         if (names[i] && strlen(names[i]) - ending > MODEL_NAME_MAX) { /* no request could name it, and the others are served all the same */
             log_line(m->options, "warning", "%s: \"%.60s...\" is left out: its name is longer than %d bytes", dir, names[i], MODEL_NAME_MAX);
             continue;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/map.h"
+#include "base/status.h"
 #include "base/utf8.h"
 #include "test.h"
 
@@ -45,6 +46,15 @@ TEST(utf8_edges)
     CHECK_INT(utf8_complete(str_of("ab\xF0\x9F")), 2);
     CHECK_INT(utf8_complete(str_of("ab\xC3\xA9")), 4);
     CHECK_INT(utf8_complete(str_of("ab\xFF")), 3);
+}
+
+TEST(messages_are_plain_text)
+{
+    struct rose_error e;
+    CHECK(status_set(&e, ROSE_INVALID, "%s", "a\x1b\n\xC3\xA9\xFF\xE2\x82 \xC3") == ROSE_INVALID);
+    CHECK_STR(e.message, "a?\n\xC3\xA9??? ?");
+    CHECK(status_set(&e, ROSE_INVALID, "%*s%s", (int)sizeof e.message - 2, "", "\xC3\xA9") == ROSE_INVALID); /* cut within a character */
+    CHECK(utf8_valid(str_of(e.message)) && e.message[sizeof e.message - 2] == '?');
 }
 
 TEST(arena_limits)
@@ -96,4 +106,4 @@ TEST(files)
     arena_free(&a);
 }
 
-TEST_MAIN(CASE(sha256_vectors), CASE(map_many), CASE(utf8_edges), CASE(arena_limits), CASE(files))
+TEST_MAIN(CASE(sha256_vectors), CASE(map_many), CASE(utf8_edges), CASE(messages_are_plain_text), CASE(arena_limits), CASE(files))

@@ -425,6 +425,8 @@ def repository_of_models():
         open(f"{top}/broken/config.json", "w").write('{"model_type": "nothing"}')
         os.makedirs(f"{top}/{'a' * 220}")  # longer than a model's name: left out, and what comes after it is served
         os.symlink(options.model, f"{top}/{'a' * 220}/model.gguf")
+        os.makedirs(os.fsencode(top) + b"/b\xff")  # no UTF-8: neither gRPC nor Prometheus could carry it
+        os.symlink(options.model, os.fsencode(top) + b"/b\xff/model.gguf")
         s = Server("--kv-bytes", "64M", model=[top])
         try:
             c = http.InferenceServerClient(f"127.0.0.1:{s.port}", connection_timeout=300, network_timeout=300)

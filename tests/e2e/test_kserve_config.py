@@ -44,6 +44,7 @@ WRONG = {
     "w_input": ('max_batch_size: 8\ninput { name: "pixels" data_type: TYPE_FP32 dims: [ 3 ] }\n', r"w_input/config.pbtxt:2:15: .*rose.input.pixels"),
     "w_syntax": ('max_batch_size: 8\ninput {\n', r"w_syntax/config.pbtxt:3:1: .*'\}' was expected"),
     "w_name": ('name: "another"\n', r'w_name/config.pbtxt:1:7: .*"w_name"'),
+    "w_cut": (")" * 15 + "\u00e9\n", r"w_cut/config.pbtxt:1:1: .*'\)+\?' is there"),  # quoted within a character: gRPC carries only UTF-8
     "w_field": ('dynamic_batchin { }\n', r"w_field/config.pbtxt:1:1: .*dynamic_batchin"),
 }
 MAKE = {"classes": lambda d: encoders.classifier(d, ["no", "perhaps", "yes"], seed=2), "tags": lambda d: encoders.token_classifier(d, ["O", "NAME"], seed=3),
