@@ -149,7 +149,7 @@ bool kserve_map_request(struct kserve_call *c, struct api_error *e);
 bool kserve_map_output(const struct model *m, struct kserve_tensor *t, int *type, struct api_error *e);
 /* The labels that the engine's output has when it is classified. */
 const char *const *kserve_map_labels(const struct model *m, struct str engine_output, int *count);
-/* What clients call the engine's tensor, or the engine a client's; the name itself where there is no other. */
+/* What clients call the engine's tensor, or the engine a client's; the name itself where there is no other; p NULL: an input that is taken and not read. */
 const char *kserve_map_name(const struct model *m, const char *engine_output);
 struct str kserve_map_input(const struct model *m, struct str client_input);
 /* Triton's levels: 0 and those beyond the last are the default. */

@@ -441,7 +441,8 @@ const char *kserve_map_name(const struct model *m, const char *name)
 struct str kserve_map_input(const struct model *m, struct str name)
 {
     const struct kserve_io *io = m->map ? of_client(m->map, true, name) : NULL;
-    return io && io->to != nothing && io->to != unknown ? str_of(io->to) : name;
+    if (io && io->to == nothing) return (struct str){NULL, 0};
+    return io && io->to != unknown ? str_of(io->to) : name;
 }
 
 int kserve_map_priority(const struct model *m, int priority)

@@ -58,6 +58,7 @@ static bool put_one(struct members *m, struct str key, const struct json *v, int
     if (v->type == JSON_NULL) return true;
     for (size_t i = 0; i < ROSE_COUNT(ignored); i++)
         if (str_is(key, ignored[i])) return true; /* read elsewhere */
+    if ((str_is(key, "bad_words") || str_is(key, "stop_words")) && v->type == JSON_STRING && !v->string.n) return true; /* TensorRT-LLM's clients: none */
     if (str_is(key, "stream")) return flag(v, "stream", &t->stream, e);
     if (str_is(key, "return_finish_reason")) return flag(v, "return_finish_reason", &t->finish_reason, e);
     if (str_is(key, "return_num_input_tokens")) return flag(v, "return_num_input_tokens", &t->input_tokens, e);
@@ -382,8 +383,10 @@ static struct api_request *read_generate(struct text_call *t, const struct model
     t->stream = stream;
     if (!kserve_read_parameters(json_is(parameters, JSON_OBJECT) ? parameters : NULL, &t->call.request, e)) return NULL;
     t->call.request.id = json_str(id, "");
-    for (uint32_t i = 0; i < body->count; i++) /* keys are names of tensors */
-        if (!put_one(&m, kserve_map_input(model, json_member(body, i)->key), &json_member(body, i)->value, 0, e)) return NULL;
+    for (uint32_t i = 0; i < body->count; i++) { /* keys are names of tensors */
+        struct str key = kserve_map_input(model, json_member(body, i)->key);
+        if (key.p && !put_one(&m, key, &json_member(body, i)->value, 0, e)) return NULL;
+    }
     if (t->stream && !stream) return api_error_field(e, "stream", "generate gives one answer: use generate_stream for one in pieces"), NULL;
     return finish_request(&m, model, &t->call.request, e);
 }

@@ -197,6 +197,7 @@ def generate_whole_and_streamed():
     refused(f"/v2/models/{name()}/generate", {**base, "temperature": "warm"}, "temperature")
     refused(f"/v2/models/{name()}/generate", {**base, "prompt": "x"}, "prompt")
     refused(f"/v2/models/{name()}/generate", {**base, "stop_words": [""]}, "stop")
+    equal(s.post(f"/v2/models/{name()}/generate", {**base, "bad_words": "", "stop_words": ""})[2]["text_output"], PROMPT + want)  # as TensorRT-LLM's examples have it
     refused("/v2/models/none/generate", base, "none", 404)
     refused(f"/v2/models/{name()}/generate", "{", "JSON")
     refused(f"/v2/models/{name()}/generate", {"text_input": "word " * 20000, "max_tokens": 1}, "context")

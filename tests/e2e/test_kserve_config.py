@@ -33,7 +33,7 @@ CONFIGS = {
     "texts": 'name: "texts"\nmax_batch_size: 4\ninput { name: "SENTENCE" data_type: TYPE_STRING dims: [ 1 ] }\noutput { name: "VECTOR" data_type: TYPE_FP16 dims: [ 32 ] }\n',
     "whole": 'input { name: "ids" data_type: TYPE_INT32 dims: [ -1 ] }\noutput { name: "vector" data_type: TYPE_FP32 dims: [ 32 ] }\n',
     "writer": 'platform: "ensemble"\nmax_batch_size: 4\ninput [ { name: "PROMPT" data_type: TYPE_STRING dims: [ 1 ] }, { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] optional: true },\n'
-              '{ name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true }, { name: "bad_words" data_type: TYPE_STRING dims: [ -1 ] optional: true } ]\n'
+              '{ name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true }, { name: "bad_words" data_type: TYPE_STRING dims: [ -1 ] optional: true },\n{ name: "beam_width" data_type: TYPE_INT32 dims: [ 1 ] optional: true } ]\nparameters { key: "rose.input.beam_width" value { string_value: "none" } }\n'
               'output [ { name: "ANSWER" data_type: TYPE_STRING dims: [ -1 ] }, { name: "cum_log_probs" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
               'ensemble_scheduling { step [ { model_name: "tensorrt_llm" model_version: -1 input_map { key: "a" value: "b" } } ] }\n'
               'parameters { key: "rose.output.cum_log_probs" value { string_value: "none" } }\n',
@@ -186,6 +186,8 @@ def text_by_another_name():
         refused(lambda: c.infer("writer", inputs + [tensor(module, "bad_words", np.array([[b"x"]], np.object_), "BYTES")]), "input 'bad_words' means nothing to model 'writer' here")
         refused(lambda: c.infer("writer", inputs, outputs=[module.InferRequestedOutput("cum_log_probs")]), "output 'cum_log_probs' of model 'writer' is not given here")
     status, _, answer = server().post("/v2/models/writer/generate", {"PROMPT": "The capital of France is", "max_tokens": 4, "temperature": 0})
+    equal((status, answer.get("ANSWER")), (200, want.decode()), answer)
+    status, _, answer = server().post("/v2/models/writer/generate", {"PROMPT": "The capital of France is", "max_tokens": 4, "temperature": 0, "beam_width": 1, "bad_words": ""})  # not read; none
     equal((status, answer.get("ANSWER")), (200, want.decode()), answer)
     events = server().stream("/v2/models/writer/generate_stream", {"PROMPT": "The capital of France is", "max_tokens": 4, "temperature": 0})
     check(want.decode().endswith("".join(e["ANSWER"] for e in events)), events)
