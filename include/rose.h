@@ -157,6 +157,7 @@ struct rose_model_info {
     const char *const *prompt_texts;          /* [prompts_count] what each puts before a text */
     int prompts_count;
     const char *default_prompt;               /* the one used when a request names none; NULL: no prompt */
+    bool counted_positions;                   /* learned positions that count padding too: a text's tokens differ behind some (BERT) */
 };
 /* Bits of rose_model_info.tasks. */
 enum {

@@ -59,6 +59,7 @@ void task_info(const struct rose_engine *e, struct rose_model_info *i)
     i->work_bytes = pool_memory_bytes(p);
     i->max_sequences = p->options.max_sequences;
     i->step_tokens = p->options.step_tokens;
+    i->counted_positions = c->positions > 0 && !c->position_offset;
     if (h->task == MODEL_EMBED) {
         i->pooling = h->per_token ? "none" : head_pooling_name(h->pooling);
         i->normalized = h->normalize;

@@ -335,8 +335,21 @@ static bool beside_ids(const struct kserve_tensor *ids, const struct kserve_tens
     return !t || (t->rank == ids->rank && t->elements == ids->elements) || api_error_field(e, name, "%s must have the shape of input_ids", name);
 }
 
+/* Masked tokens are left out, so that those that stay must have the places that a model of padded rows gives them: one run, and behind padding only where
+ * distances alone count, or where padding is not counted. */
+static bool one_run(const struct kserve_tensor *mask, size_t at, size_t width, bool counted, struct api_error *e)
+{
+    size_t begin = 0, end;
+    while (begin < width && kserve_number(mask, at + begin) == 0) begin++;
+    for (end = begin; end < width && kserve_number(mask, at + end) != 0;) end++;
+    for (size_t i = end; i < width; i++)
+        if (kserve_number(mask, at + i) != 0) return api_error_field(e, "attention_mask", "attention_mask: a row's 1s must stand together; text %zu has a 0 between two", at / width);
+    if (!counted || !begin || begin == width) return true;
+    return api_error_field(e, "attention_mask", "attention_mask: text %zu begins with 0s, and this model counts positions from a row's begin: put padding behind the text", at / width);
+}
+
 /* Rows of ids without what is masked. typed: segments are the model's own affair, else a text's are all 0. */
-static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, const struct kserve_tensor *types, bool typed, struct arena *a, struct text_input *in, struct api_error *e)
+static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *mask, const struct kserve_tensor *types, bool typed, bool counted, struct arena *a, struct text_input *in, struct api_error *e)
 {
     size_t rows = (size_t)ids->shape[0], width = rows ? ids->elements / rows : 0;
     int32_t *to = ARENA_ARRAY(a, int32_t, ids->elements + 1), *to_types = ARENA_ARRAY(a, int32_t, types && typed ? ids->elements + 1 : 1);
@@ -345,6 +358,7 @@ static bool ids_of(const struct kserve_tensor *ids, const struct kserve_tensor *
     for (size_t r = 0; r < rows; r++) {
         int32_t *row = to + r * width;
         size_t n = 0;
+        if (mask && !one_run(mask, r * width, width, counted, e)) return false;
         for (size_t i = 0; i < width; i++) {
             double id = kserve_number(ids, r * width + i), type = types ? kserve_number(types, r * width + i) : 0;
             if (mask && kserve_number(mask, r * width + i) == 0) continue;
@@ -375,7 +389,7 @@ static bool start_texts(struct kserve_call *c, struct api_error *e)
     size_t count = (size_t)(ids ? ids : text)->shape[0];
     struct text_input *in = ARENA_ARRAY(a, struct text_input, count);
     if (!in) return kserve_too_large(e);
-    if (ids && !ids_of(ids, mask, types, kind != KSERVE_EMBED, a, in, e)) return false;
+    if (ids && !ids_of(ids, mask, types, kind != KSERVE_EMBED, c->model->info.counted_positions, a, in, e)) return false;
     if (query) texts_of(query, in, false);
     if (text) texts_of(text, in, query != NULL);
     if (pair) texts_of(pair, in, true);

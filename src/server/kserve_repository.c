@@ -50,7 +50,9 @@ bool kserve_load(struct server *s, struct str name, const struct json *parameter
     if (!bring_policy(s, name, parameters, arena, e)) return false;
     if (!json_get(parameters, "config")) kserve_rescan(s);
     *model = versions_next(&s->models, name);
-    if (!*model && models_lookup(&s->models, name, 0))
+    const struct model *known = *model ? NULL : models_lookup(&s->models, name, 0);
+    if (known && known->empty) return api_error_set(e, 400, "server_error", NULL, NULL, "failed to load '%s': %s", known->name, known->reason);
+    if (known)
         return api_error_set(e, 400, "not_found_error", "model_not_found", NULL, "failed to load '%.*s': its version_policy names no version that is there", (int)ROSE_MIN(name.n, 200), name.p);
     if (!*model) return api_error_set(e, 404, "not_found_error", "model_not_found", NULL, "failed to load '%.*s', no such model in the repository", (int)ROSE_MIN(name.n, 200), name.p);
     if ((*model)->state == MODEL_READY) loader_retire(&s->models, *model);

@@ -1,7 +1,9 @@
+#define _GNU_SOURCE
 #include "server/model_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/utf8.h"
@@ -338,7 +340,9 @@ enum rose_status model_config_open(const char *dir, const char *name, struct mod
     *out = NULL;
     const char *folder = file_join(&a, dir, name), *file = folder ? file_join(&a, folder, "config.pbtxt") : NULL;
     enum rose_status s = file ? ROSE_OK : status_set(err, ROSE_NO_MEMORY, "out of memory");
-    if (s == ROSE_OK && file_exists(file)) {
+    struct stat entry;
+    if (s == ROSE_OK && !file_exists(file) && !lstat(file, &entry)) s = status_at(err, ROSE_INVALID, file, -1, "%s is a link that leads to no file: mend it, or take it away", file);
+    else if (s == ROSE_OK && file_exists(file)) {
         s = file_read(&a, file, PBTXT_BYTES, &text, err);
         if (s == ROSE_OK) s = model_config_read(text, file, name, out, err);
     }

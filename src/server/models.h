@@ -38,6 +38,7 @@ struct model {
     const char *task;        /* rose_engine_options.task, when it is loaded again; static */
     const char *repository;  /* the directory it was found in; NULL: named on the command line */
     struct version_policy policy; /* of its name */
+    bool empty;              /* its directory holds nothing to load: `reason` says so */
     bool policy_brought;     /* by a load: the directory's file does not count */
     struct model_config *config; /* of its directory's config.pbtxt, as of its loading; NULL: none */
     struct kserve_map *map;  /* what that calls its tensors; NULL: as the engine does */

@@ -42,6 +42,12 @@ static enum rose_status add(struct models *m, const char *dir, const char *name,
 {
     struct model *known = models_lookup(m, str_of(name), version);
     ++*found;
+    if (known && known->empty && !(known->path = strdup(path))) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (known && known->empty) { /* it has come */
+        known->empty = false;
+        known->reason[0] = '\0';
+        known->repository = dir;
+    }
     if (known && known->repository && strcmp(known->repository, dir)) return status_set(err, ROSE_INVALID, "model \"%s\" lies in %s and in %s", name, known->repository, dir);
     if (known && !known->repository) return status_set(err, ROSE_INVALID, "two models are called \"%s\": one of them lies in %s; name the other with --alias", name, dir);
     return known || models_add(m, name, version, path, dir, err) ? ROSE_OK : ROSE_LIMIT;
@@ -58,19 +64,43 @@ static struct version_policy read_policy(const char *dir, const char *name)
     return p;
 }
 
+/* A model of another server's: it has a place in the index, where its owner looks for it, and says what is not there. */
+static void add_empty(struct models *m, const char *dir, const char *name, int version)
+{
+    struct model *known = models_lookup(m, str_of(name), 0);
+    struct rose_error err;
+    char below[16] = "";
+    if (known && !(known->empty && known->version == version)) return;
+    if (version) snprintf(below, sizeof below, "/%d", version);
+    if (!known) {
+        if (!(known = models_add(m, name, version ? version : 1, NULL, dir, &err))) {
+            log_line(m->options, "warning", "%s is left out: %s", name, err.message);
+            return;
+        }
+        log_line(m->options, "error", "%s was not loaded: no config.json and no .gguf file in %s/%s%s", name, dir, name, below);
+    }
+    known->empty = true;
+    snprintf(known->reason, sizeof known->reason, "no config.json and no .gguf file in %.300s/%s%s", dir, name, below);
+}
+
 static enum rose_status add_directory(struct models *m, struct arena *a, const char *dir, const char *name, int *found, struct rose_error *err)
 {
     const char *path = file_join(a, dir, name), *own = path ? model_in(a, path) : NULL;
     struct version_policy policy = read_policy(dir, name);
     enum rose_status s = own ? add(m, dir, name, 1, own, found, err) : ROSE_OK;
     DIR *d = path && !own ? opendir(path) : NULL;
+    bool configured = false;
+    int before = *found, highest = 0;
     for (struct dirent *e; s == ROSE_OK && d && (e = readdir(d));) {
         int64_t version;
+        configured |= !strcmp(e->d_name, "config.pbtxt");
         if (!str_to_i64(str_of(e->d_name), &version) || version < 1 || version > INT32_MAX) continue;
         const char *below = file_join(a, path, e->d_name), *model = below && file_is_dir(below) ? model_in(a, below) : NULL;
+        if (below && file_is_dir(below)) highest = ROSE_MAX(highest, (int)version);
         if (model) s = add(m, dir, name, (int)version, model, found, err);
     }
     if (d) closedir(d);
+    if (s == ROSE_OK && d && *found == before && (configured || highest)) add_empty(m, dir, name, highest);
     for (int i = 0; i < m->count; i++)
         if (m->models[i].repository && !strcmp(m->models[i].name, name) && !m->models[i].policy_brought) m->models[i].policy = policy;
     return s;

@@ -159,17 +159,18 @@ static enum rose_status load_repositories(struct server *s, struct rose_error *e
     int ready = m->count;
     for (int i = 0; i < o->repositories_count; i++) ROSE_TRY(repository_scan(m, o->repositories[i], err));
     int left = 0;
-    for (int i = 0; i < m->count; i++) left += m->models[i].repository != NULL;
+    enum rose_status last = ROSE_OK; /* failure */
+    for (int i = 0; i < m->count; i++) left += m->models[i].repository && !m->models[i].empty;
     for (int i = 0; i < m->count; i++) {
         struct model *model = &m->models[i];
-        if (model->repository) left--;
+        if (model->repository && !model->empty) left--;
         if (!model->repository || !versions_wanted(m, model)) continue;
         enum rose_status loaded = loader_load_now(m, model, 1.0 / (left + 1), err);
         if (loaded == ROSE_OK) ready++;
         else log_line(o, "error", "%s was not loaded: %s", model->name, err->message);
-        if (loaded != ROSE_OK && o->repositories_count && !ready && i + 1 == m->count) return status_wrap(err, loaded, "no model could be loaded");
+        if (loaded != ROSE_OK) last = loaded;
     }
-    return ROSE_OK;
+    return last != ROSE_OK && !ready ? status_wrap(err, last, "no model could be loaded") : ROSE_OK;
 }
 
 static enum rose_status serve(struct loop *l, const struct server_model *models, int count, struct rose_error *err)

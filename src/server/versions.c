@@ -76,11 +76,12 @@ bool versions_wanted(const struct models *m, const struct model *model)
 {
     const struct version_policy *p = &model->policy;
     int above = 0;
+    if (model->empty) return false;
     if (!model->repository || p->kind == VERSIONS_ALL) return true;
     for (int i = 0; p->kind == VERSIONS_SPECIFIC && i < p->count; i++)
         if (p->list[i] == model->version) return true;
     if (p->kind == VERSIONS_SPECIFIC) return false;
-    for (int i = 0; i < m->count; i++) above += !strcmp(m->models[i].name, model->name) && m->models[i].version > model->version;
+    for (int i = 0; i < m->count; i++) above += !m->models[i].empty && !strcmp(m->models[i].name, model->name) && m->models[i].version > model->version;
     return above < ROSE_MAX(p->count, 1);
 }
 

@@ -47,6 +47,8 @@ WRONG = {
     "w_cut": (")" * 15 + "\u00e9\n", r"w_cut/config.pbtxt:1:1: .*'\)+\?' is there"),  # quoted within a character: gRPC carries only UTF-8
     "w_field": ('dynamic_batchin { }\n', r"w_field/config.pbtxt:1:1: .*dynamic_batchin"),
 }
+EMPTY = {"onnx": "1/model.onnx", "steps": "3/"}  # copied as they are: nothing that Rose reads
+LINKS = {"l_gone": "nowhere", "l_loop": "config.pbtxt"}
 MAKE = {"classes": lambda d: encoders.classifier(d, ["no", "perhaps", "yes"], seed=2), "tags": lambda d: encoders.token_classifier(d, ["O", "NAME"], seed=3),
         "ranker": lambda d: encoders.classifier(d, ["relevance"])}
 the_server = None
@@ -61,6 +63,14 @@ def server():
     global the_server
     if the_server is None:
         d = tempfile.mkdtemp()
+        for name, path in EMPTY.items():
+            os.makedirs(f"{d}/{name}/{os.path.dirname(path)}")
+            write(d, name, 'platform: "onnxruntime_onnx"')
+            if not path.endswith("/"):
+                open(f"{d}/{name}/{path}", "w").close()
+        for name, to in LINKS.items():
+            encoders.embedder(f"{d}/{name}/1", seed=5)
+            os.symlink(to, f"{d}/{name}/config.pbtxt")
         for name in [*CONFIGS, *WRONG]:
             where = f"{d}/{name}/1"
             if name == "writer":
@@ -167,6 +177,10 @@ def texts_by_another_name():
         refused(lambda: c.infer("texts", [tensor(module, "text", text[:1], "BYTES")]), "unexpected inference input 'text'")
         refused(lambda: c.infer("texts", [tensor(module, "SENTENCE", text[:1], "BYTES")], outputs=[module.InferRequestedOutput("embedding")]), "unexpected inference output 'embedding'")
         refused(lambda: c.infer("classes", ids_of(module, GOLDEN["classes"], ("input_ids",))), "expected input 'attention_mask'")
+        for at, word in ((1, "1s must stand together"), (0, "begins with 0s")):  # of BERT's, whose positions count what is masked
+            mask = np.array(GOLDEN["ranker"]["attention_mask"], np.int64)
+            mask[0][at] = 0
+            refused(lambda: c.infer("ranker", ids_of(module, GOLDEN["ranker"], ("input_ids",)) + [tensor(module, "attention_mask", mask, "INT64")]), word)
         wild = ids_of(module, GOLDEN["ranker"], ("input_ids", "attention_mask")) + [tensor(module, "token_type_ids", np.full(np.array(GOLDEN["ranker"]["input_ids"]).shape, 2), "INT64")]
         refused(lambda: c.infer("ranker", wild), "token type 2")
 
@@ -225,8 +239,21 @@ def what_is_wrong_has_its_place():
         for name, (_, words) in WRONG.items():
             check(states[name]["state"] == "UNAVAILABLE" and re.search(words, states[name]["reason"]), states[name])
             refused(lambda: c.load_model(name), f"{name}/config.pbtxt:")
+        for name, path in EMPTY.items():
+            why = f"no config.json and no .gguf file in {s.folder}/{name}/{path[0]}"
+            equal((states[name]["version"], states[name]["state"], states[name]["reason"]), (path[0], "UNAVAILABLE", why))
+            refused(lambda: c.load_model(name), f"failed to load '{name}': {why}")
+        for name in LINKS:
+            check(states[name]["state"] == "UNAVAILABLE" and "config.pbtxt is a link that leads to no file" in states[name]["reason"], states[name])
+            refused(lambda: c.load_model(name), f"{name}/config.pbtxt is a link that leads to no file")
     log = s.output()
+    for name in EMPTY:
+        equal(len(re.findall(f"{name} was not loaded: no config.json and no .gguf file", log)), 1, log)  # once, not at every look
     check(re.search(r"embedder/config.pbtxt: .*sentence_embedding -> embedding; of no meaning here: platform, .*instance_group", log), log)
+    encoders.embedder(f"{s.folder}/onnx/1", seed=5)  # with a model beside the other's it is there
+    c = next(iter(clients()))[1]
+    c.load_model("onnx")
+    check(c.is_model_ready("onnx"), "it has come")
     # mended, it is served; a wrong one of a model that is up refuses the load, and the model goes on
     write(s.folder, "w_dims", 'max_batch_size: 8\noutput { name: "y" data_type: TYPE_FP32 dims: [ 32 ] }\n')
     (_, c), _ = clients()

@@ -112,6 +112,26 @@ TEST(what_is_wanted)
     CHECK_STR(models_label(&m, &list[3], label), "a/versions/3");
 }
 
+/* What is there without anything to load: never wanted, above no other, and a load says why. */
+TEST(nothing_to_load)
+{
+    struct model list[2] = {{.name = "a", .version = 1, .repository = "dir"}, {.name = "a", .version = 7, .repository = "dir", .empty = true, .reason = "no config.json"}};
+    struct server_options options = {0};
+    struct server s = {.options = &options, .models = {.models = list, .count = 2, .options = &options}};
+    CHECK(versions_wanted(&s.models, &list[0]) && !versions_wanted(&s.models, &list[1]));
+    CHECK(versions_next(&s.models, STR("a")) == &list[0]);
+    list[0].name[0] = 'b';
+    struct api_error e = {0};
+    struct model_wait wait;
+    struct model *m;
+    struct arena a;
+    arena_init(&a, 0);
+    CHECK(!kserve_load(&s, STR("a"), NULL, &a, &wait, &m, &e));
+    CHECK_INT(e.status, 400);
+    CHECK_STR(e.message, "failed to load 'a': no config.json");
+    arena_free(&a);
+}
+
 /* What a request may bring to a load or to the settings, of every kind: refused, and never read as something else. */
 TEST(parameters_of_every_kind)
 {
@@ -160,4 +180,4 @@ TEST(names_on_their_way)
     CHECK(!models_missing(&m, STR("goes"), &e) && strstr(e.message, "is being loaded"));
 }
 
-TEST_MAIN(CASE(names_on_their_way), CASE(parameters_of_every_kind), CASE(text_format), CASE(json_format), CASE(what_is_wanted))
+TEST_MAIN(CASE(names_on_their_way), CASE(parameters_of_every_kind), CASE(text_format), CASE(json_format), CASE(what_is_wanted), CASE(nothing_to_load))
