@@ -31,7 +31,7 @@ class Sampling(c.Structure):
 
 class Request(c.Structure):
     _fields_ = [("kind", c.c_int), ("prompt", c.c_char_p), ("prompt_bytes", c.c_size_t), ("tokens", c.c_void_p), ("tokens_count", c.c_size_t),
-                ("tokenize_flags", c.c_int), ("sampling", Sampling), ("max_tokens", c.c_int), ("stops", c.c_void_p), ("stops_count", c.c_size_t),
+                ("token_types", c.c_void_p), ("tokenize_flags", c.c_int), ("sampling", Sampling), ("max_tokens", c.c_int), ("stops", c.c_void_p), ("stops_count", c.c_size_t),
                 ("stop_ids", c.c_void_p), ("stop_ids_count", c.c_size_t), ("include_stop", c.c_bool), ("keep_special", c.c_bool), ("logprobs", c.c_int),
                 ("prompt_logprobs", c.c_int), ("priority", c.c_int), ("thought_tokens", c.c_int), ("thought_open", c.c_char_p),
                 ("thought_close", c.c_char_p), ("deadline_ms", c.c_int64), ("cache_salt", c.c_char_p), ("user", c.c_uint64), ("choices", c.c_int),

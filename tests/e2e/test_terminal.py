@@ -119,7 +119,7 @@ def control_c_stops_the_answer_only():
     with Terminal("run", MODEL, "Write a very long story.", "--ignore-eos") as t:
         t.expect(".{20}")
         t.type("\x03")
-        t.end(0)
+        t.end(-signal.SIGINT)
 
 
 @case
