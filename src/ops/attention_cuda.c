@@ -118,13 +118,6 @@ bool attention_cuda_wgmma_takes(const struct attention_shape *s, const struct de
                                            : s->page_tokens % 128 == 0);
 }
 
-/* What has been right and faster on a GPU. Heads of 80, 96 and 192 and relative biases are so in tests/simt alone (docs/status.md): they stay with
- * the kernel that was measured, op cases and tests/gpu/gpu_attention plan them by name. */
-static bool wgmma_measured(const struct attention_shape *s)
-{
-    return !s->relative && s->heads.head_dim % 64 == 0 && s->heads.head_dim != 192;
-}
-
 /* Tokens of a tile, whole pages or whole parts of one: as many as shared memory and the registers of scores, weights and results hold without
  * spills. */
 static int32_t wgmma_tokens(const struct attention_shape *s)
@@ -420,7 +413,7 @@ enum rose_status attention_cuda(struct program *program, const struct op_step *s
         ROSE_TRY(attention_cuda_split_plan(&s, d, &plan, err));
         ROSE_TRY(record(program, step, cache, op, &plan, true, 0, err));
     }
-    if (attention_cuda_wgmma_takes(&s, d) && wgmma_measured(&s))
+    if (attention_cuda_wgmma_takes(&s, d))
         ROSE_TRY(attention_cuda_wgmma_plan(&s, d, &plan, err));
     else
         ROSE_TRY(attention_cuda_plan(&s, d, &plan, err));

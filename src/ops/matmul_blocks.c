@@ -183,7 +183,7 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *s, const struct d
     bool other = !s->tile && s->rows <= 4 && s->k >= 8192 && (format == BLOCKS_Q4_0 || format == BLOCKS_MXFP4);
     if (plan_arch(d) == 900 && s->tma && !s->deterministic && free && !other && by_ring(s, d, m)) {
         struct matmul_plan many = {0};
-        if (!s->tile && s->rows > FEW_ROWS && matmul_blocks_wgmma_plan(s, d, &many) && many.plan.predicted_us * MATMUL_BLOCKS_UNMEASURED <= m->plan.predicted_us) *m = many;
+        if (!s->tile && s->rows > FEW_ROWS && matmul_blocks_wgmma_plan(s, d, &many) && many.plan.predicted_us < m->plan.predicted_us) *m = many;
         return ROSE_OK;
     }
     if (s->deterministic) { /* sums in the order that one row has */

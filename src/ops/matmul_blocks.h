@@ -21,9 +21,6 @@ enum rose_status matmul_blocks_plan(const struct matmul_shape *shape, const stru
 bool matmul_blocks_wgmma_plan(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out);
 /* Of many rows, by mma.sync (kernels/cuda/gemm_rows.cu). */
 void matmul_blocks_gemm_plan(const struct matmul_shape *shape, const struct device_info *device, struct matmul_plan *out);
-/* What has not run on a GPU takes the place of what was measured only where it is predicted to be so many times as fast: nowhere in today's models. It becomes 1
- * when tests/gpu/gpu_matmul has agreed with the predictions (docs/status.md). */
-#define MATMUL_BLOCKS_UNMEASURED 3.0
 /* What reading the codes and x once costs. */
 void matmul_blocks_cost(const struct matmul_shape *shape, const struct device_info *device, struct plan *out);
 

@@ -11,18 +11,19 @@ static const struct form { int n, warps; } forms[MATMUL_BLOCKS_FORMS] = {{32, 8}
 /* Warp instructions of matmul_blocks_wgmma for a unit of 16 x 32 weights, its share of scales and of a step's barriers among them: SASS. */
 static const int instructions[BLOCKS_FORMATS] = {80, 80, 88, 85, 88, 105, 105};
 
-/* Time by matmul_blocks_wgmma. Nothing of it is measured. A step is 16 weight rows a warp by 64 of k: its products at the rate that gemm_wgmma reaches (H200,
- * 14336x4096, 512 to 2,048 rows: 0.68 us for 128 by 256 rows of x), or decoding: of two warps a scheduler issues an instruction every second clock, of three six in
- * ten (docs/facts.md has the counts). Sums that blocks share go through L2 at 60 bytes a ns an SM; the blocks of all groups of rows run at once. */
+/* Time by matmul_blocks_wgmma, fitted to an H200 (102 times of 7 formats, 17 to 2,048 rows, three shapes; within 11 %: docs/facts.md). A step is 16 weight rows a warp
+ * by 64 of k. Its products and decoding, of 8 warps and 256 rows of x PRODUCT_US and decode_us, hide 45 % of the shorter one; 12 warps issue more. Sums that blocks
+ * share go through L2 at SUMS_A_US bytes an SM; the blocks of all groups of rows run at once. */
 static double wgmma_us(const struct matmul_shape *s, const struct device_info *d, const struct form *f, bool runs)
 {
-    const double PRODUCT_US = 0.68 / 256 / 8, CLOCKS_A_US = 1700, END_US = 1.5, LAUNCH_US = 4.5, SUMS_A_US = 60e3, pace = f->warps == 8 ? 0.5 : 0.6;
-    const int format = s->blocks_format - 1;
-    const double step = f->warps * ROSE_MAX(f->n * PRODUCT_US, instructions[format] * 2 / 4 / pace / CLOCKS_A_US), sums = f->n * f->warps * 64 / SUMS_A_US;
+    static const double decode_us[BLOCKS_FORMATS] = {0.411, 0.436, 0.448, 0.359, 0.428, 0.529, 0.551};
+    const double PRODUCT_US = 0.6, BESIDE = 0.55, PACE_OF_12 = 1.2, END_US = 0.5, LAUNCH_US = 3, SUMS_A_US = 48e3;
+    const double share = f->warps / 8.0, product = share * PRODUCT_US * f->n / 256, decode = share * decode_us[s->blocks_format - 1] / (f->warps == 12 ? PACE_OF_12 : 1);
+    const double step = ROSE_MAX(product, decode) + BESIDE * ROSE_MIN(product, decode), sums = f->n * f->warps * 64 / SUMS_A_US;
     const double tiles = matmul_plan_tiles(s, 16 * f->warps / (1 + s->gated)), chunks = (double)ceil_div(s->k, BLOCKS_UNIT * BLOCKS_CHUNK), groups = (double)ceil_div(s->rows, f->n);
     const double blocks = floor(d->units / groups); /* of a group, by runs */
     double us = runs ? ceil(tiles * chunks / blocks) * 4 * step + END_US + sums * (2 + ROSE_MIN(blocks / tiles, chunks)) : ceil(tiles * groups / d->units) * (chunks * 4 * step + END_US);
-    double bytes = tiles * chunks * f->warps * (double)BLOCKS_CHUNK_BYTES(format), memory = bytes / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.85e-6);
+    double bytes = tiles * chunks * f->warps * (double)BLOCKS_CHUNK_BYTES(s->blocks_format - 1), memory = bytes / ((d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.85e-6);
     return LAUNCH_US + ROSE_MAX(us, memory);
 }
 

@@ -169,12 +169,7 @@ TEST(many_rows_plans)
         CHECK_STR(m.plan.kernel, "matmul_blocks_ring");
         s.rows = 128;
         CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
-        bool many = !strcmp(m.plan.kernel, "matmul_blocks_wgmma");
-        double chosen = m.plan.predicted_us;
-        s.tile = MATMUL_TILE_BLOCKS_WGMMA;
-        CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);
-        CHECK(m.plan.predicted_us <= chosen);
-        CHECK_INT(many, many || m.plan.predicted_us * MATMUL_BLOCKS_UNMEASURED <= chosen); /* measured otherwise */
+        CHECK_STR(m.plan.kernel, "matmul_blocks_wgmma"); /* 40 to 48 us of 75 to 83 (docs/facts.md) */
         s.tile = 0;
         s.deterministic = true;
         CHECK_OK(matmul_plan_make(&s, &d->info, &m, &err), err);

@@ -86,6 +86,14 @@ static double four_bits(unsigned c)
     return code_value(1, 1, c & 7) * (c & 8 ? -1 : 1);
 }
 
+/* What a code stands for before its scale. */
+static double value_of(int out, unsigned code)
+{
+    if (out == ACT_OUT_INT8_TOKEN) return (double)(int8_t)code;
+    if (out == ACT_OUT_MXFP4 || out == ACT_OUT_NVFP4) return four_bits(code);
+    return code_value(3, 7, (int)(code & 127)) * (code & 128 ? -1 : 1);
+}
+
 static double activate(const struct act_shape *s, double x, double up)
 {
     double clamp = (double)s->clamp, alpha = s->alpha != 0 ? (double)s->alpha : 1;
@@ -163,8 +171,7 @@ static int check_code(const struct act_case *k, const uint8_t *row, size_t c, do
     }
     if (got == want) return 0;
     if (!exact) { /* a neighbour, when the product is all but half-way */
-        double value = four ? four_bits(got) : code_value(3, 7, (int)(got & 127)) * (got & 128 ? -1 : 1);
-        double wanted = four ? four_bits(want) : code_value(3, 7, (int)(want & 127)) * (want & 128 ? -1 : 1);
+        double value = value_of(s->out, got), wanted = value_of(s->out, want);
         if (fabs(fabs(value - product) - fabs(wanted - product)) <= 1e-4 * fabs(product) + 1e-6) return 0;
     }
     static int told;
