@@ -271,9 +271,11 @@ static enum rose_status record(struct program *program, const struct op_matmul *
 
 /* ---- by the library ---- */
 
-/* From so many rows on the library's tiles beat own kernels, but for a gated pair on Hopper, which gemm_wgmma multiplies without a pass for its
- * activation (H200, 2x14336x4096, 128 / 1024 / 4096 rows: 66.5 / 310 / 1221 us, by the library and act_rows 68 / 326 / 1373). */
-enum { BLAS_ROWS = 65 };
+/* From so many rows on the library's tiles beat own kernels (H200, tok/s at 64 sequences with it from 65 / 33 rows on: Qwen3-0.6B 27,190 / 41,760, Llama-3.1-8B
+ * 11,120 / 11,870, Qwen3-30B 3,770 / 3,970; from 17 on 1 to 4 % less at 20 to 32), but for a gated pair on Hopper, which own kernels multiply without a pass for its
+ * activation: gemm_wgmma (2x14336x4096, 128 / 1024 / 4096 rows: 66.5 / 310 / 1221 us, by the library and act_rows 68 / 326 / 1373) and, up to OWN_ROWS, the ring
+ * where the weights are more than L2 holds (64 rows 65 us, by the library 63 and act_rows; 2x3072x1024 10.1 and 5.8). */
+enum { BLAS_ROWS = 33, OWN_ROWS = 64 };
 
 /* The library multiplies; it knows nothing of biases in float32, and an activation is a kernel of its own behind it. Its results in f16 do not
  * saturate: those are own kernels' (on Hopper as fast, docs/facts.md). */
@@ -283,7 +285,8 @@ static bool blas_fits(const struct program *program, const struct op_matmul *op)
     /* How many samples a step of prompts has differs from step to step: the library would look for an algorithm, and load it, each time. */
     if (op->x.rows == EXTENT_SAMPLES && program->expect.n[EXTENT_SAMPLES] != program->expect.n[EXTENT_ROWS]) return false;
     if (!program->device->blas || op->deterministic || value_f16(&op->x) || rows < BLAS_ROWS || !value_aligned16(&op->x)) return false;
-    bool own = op->gated && plan_arch(&program->device->info) == 900;
+    const struct device_info *d = &program->device->info;
+    bool own = op->gated && plan_arch(d) == 900 && (rows > OWN_ROWS || (double)op->parts[0].weight->n * op->x.cols * 4 > (double)d->l2_bytes);
     if (own && value_aligned16(&op->parts[0].y) && op->parts[0].weight->n % 8 == 0 &&
         (const char *)op->parts[1].weight->data > (const char *)op->parts[0].weight->data)
         return false;

@@ -30,19 +30,22 @@
 #define KV_BYTES (PIECES * KV_PIECE)
 #define SPAN (PAGE_TOKENS < N ? PAGE_TOKENS : N)
 #define BY_TMA (PAGES && KV_ELEM == 2)
-/* Pages of e4m3 that a tile loads before it widens the first: each turn costs their latency. Heads of 64, 128 and 256 are as they were measured;
- * of pages of 16 tokens there are too many for the registers. */
+/* Pages of e4m3 that a tile loads before it widens the first: each turn costs their latency (docs/facts.md). Of pages of 16 tokens there are too
+ * many for the registers. */
 #ifndef AHEAD
-#define AHEAD (BY_TMA || OWN || SPAN < 32 || (HD != 80 && HD != 96 && HD != 192) ? 1 : N / SPAN)
+#define AHEAD (BY_TMA || OWN || SPAN < 32 ? 1 : N / SPAN)
 #endif
 #define EACH (SPAN / ROWS_A_TURN) /* a thread's rows of a page */
 #define TILE_WORDS 8 /* of an item in shared memory */
 #define TILES 4      /* items there: Q of one may be overwritten before its rows are stored, not what says where they go */
 #define Q_BYTES (PIECES * Q_PIECE)
-/* Of the 168 * 384 of the launch: 128 * (72 + 2 * 216) or 128 * (104 + 2 * 200), where results are few or copies many. */
+/* Of the 168 * 384 of the launch: 128 * (72 + 2 * 216) where TMA loads, 128 * (104 + 2 * 200) where results are few or copies many; in between where both are. */
 #if BY_TMA && HD != 80 && HD != 96
 #define LOADER_REGISTERS 72
 #define CONSUMER_REGISTERS 216
+#elif HD == 256
+#define LOADER_REGISTERS 88
+#define CONSUMER_REGISTERS 208
 #else
 #define LOADER_REGISTERS 104
 #define CONSUMER_REGISTERS 200
