@@ -28,7 +28,7 @@ static const char magic[8] = "RosePck2";
 enum { PAGE = 4096, TAIL = 32, PIECE = 4 << 20, MAX_KEY = 1 << 20 };
 /* Weights up to this size are written to the end when the model closes early; room of this many times their size is asked for; and where
  * there is little to pack nothing is gained. */
-enum { SMALL = 256 << 20, ROOM = 4, LEAST = 4 << 20 };
+enum { SMALL = 512 << 20, ROOM = 4, LEAST = 4 << 20 };
 /* The page cache's large pages, advice that older headers do not know, and of how many ranges one look at a map tells. */
 enum { LARGE = 2 << 20, POPULATE_READ = 22, RANGES = 64 };
 
