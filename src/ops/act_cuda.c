@@ -63,8 +63,9 @@ static void split(const struct act_shape *s, const struct device_info *d, int ve
     while (*threads < 64 && vectors > 8 * *threads)
         *threads *= 2; /* no power of two fits: a ragged last piece of a long row */
     /* Two vectors a thread where the threads fill the SMs twice: more loads in flight, and half of the
-     * address arithmetic. */
+     * address arithmetic; four where scales are of groups, whose reduction and division serve four at once. */
     *per = s->rows * vectors >= filled * 2 && vectors >= *threads * 2 && !s->gated ? 2 : 1;
+    if (*per == 2 && act_cuda_group(s->out) && *threads >= 64 && vectors % (*threads * 2) == 0) *threads /= 2, *per = 4;
 }
 
 enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_info *d, struct plan *out,

@@ -50,6 +50,15 @@ static const struct act_case cases[] = {
     ACT_CASE("GeGLU tanh + e4m3 per tensor 5x264", 8, .rows = 5, .cols = 264, .act = OP_ACT_GELU_TANH, .gated = true, .out = ACT_OUT_E4M3_TENSOR),
     ACT_CASE("GELU erf + int8 per token 5x1032", 8, .rows = 5, .cols = 1032, .act = OP_ACT_GELU_ERF, .out = ACT_OUT_INT8_TOKEN),
     ACT_CASE("ReLU squared + nvfp4 tiled 5x336", 0, .rows = 5, .cols = 336, .act = OP_ACT_RELU2, .out = ACT_OUT_NVFP4, .tiled = true),
+    ACT_CASE("quantise 3x2048 e4m3 1x128, four at once", 0, .rows = 3, .cols = 2048, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1152 e4m3 1x128, ragged, four at once", 128, .rows = 5, .cols = 1152, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1056 mxfp8, ragged, four at once", 32, .rows = 5, .cols = 1056, .out = ACT_OUT_MXFP8, .threads = 16, .per = 4),
+    ACT_CASE("quantise 34x1024 mxfp8 tiled, up, four at once", 0, .rows = 34, .cols = 1024, .out = ACT_OUT_MXFP8, .tiled = true, .scale_up = true, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1024 mxfp4, four at once", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP4, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1040 nvfp4, ragged, two at once", 16, .rows = 5, .cols = 1040, .out = ACT_OUT_NVFP4, .threads = 32, .per = 4),
+    ACT_CASE("quantise f16 5x2048 e4m3 1x128, four at once", 0, .rows = 5, .cols = 2048, .out = ACT_OUT_E4M3_128, .threads = 64, .per = 4, .f16 = true),
+    ACT_CASE("quantise 5x2056 int8 per token, a warp a row", 8, .rows = 5, .cols = 2056, .out = ACT_OUT_INT8_TOKEN, .threads = 64, .per = 8),
+    ACT_CASE("SwiGLU + mxfp8 3x2048, four at once", 0, .rows = 3, .cols = 2048, .act = OP_ACT_SILU, .gated = true, .out = ACT_OUT_MXFP8, .threads = 32, .per = 4),
     ACT_CASE("act 3x264 ReLU", 8, .rows = 3, .cols = 264, .act = OP_ACT_RELU),
 };
 
