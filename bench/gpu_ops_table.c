@@ -393,6 +393,15 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
                 false);
     }
     if (!sweep) return;
+    for (int out = ACT_OUT_E4M3_TOKEN; out < COUNT(quantise); out++) /* a unit ahead; vectors of 32 bytes; what leaves L2 first */
+        for (int i = 0; i < 12; i++) {
+            static const struct {
+                int ahead, vec, threads, per, stream;
+            } v[] = {{0, 32, 64, 4, 0}, {0, 32, 128, 2, 0}, {0, 32, 256, 1, 0}, {0, 32, 128, 2, -1}, {4, 0, 128, 4, 0}, {8, 0, 128, 4, 0},
+                     {4, 0, 256, 2, 0}, {8, 0, 256, 2, 0},  {4, 0, 128, 4, -1}, {4, 32, 128, 2, 0}, {0, 0, 128, 4, -1}, {0, 0, 128, 4, 2}};
+            act(d, add, context, quantise[out],
+                (struct act_shape){.rows = 4096, .cols = 4096, .out = out, .tiled = out == ACT_OUT_MXFP8, .ahead = v[i].ahead, .vec = v[i].vec, .threads = v[i].threads, .per = v[i].per, .stream = v[i].stream}, true);
+        }
     for (int stream = 1; stream <= 3; stream++) {
         act(d, add, context, "SwiGLU", (struct act_shape){.rows = 4096, .cols = 12288, .act = OP_ACT_SILU, .gated = true, .stream = stream}, true);
         act(d, add, context, "GELU erf", (struct act_shape){.rows = 4096, .cols = 4096, .act = OP_ACT_GELU_ERF, .stream = stream}, true);

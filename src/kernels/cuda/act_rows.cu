@@ -10,7 +10,8 @@
  * warp: GROUP / VEC_BF16 lanes of one vector each, and the scales of a warp lie together (4 vectors a thread: 1024 elements, 32 bytes of
  * scales of 128 or 32), or for a row's scale the whole group of threads (PIECES = 1).
  *
- * Constants: N VEC_BYTES TPR RPB PER PIECES; ACT GATED CLAMP ALPHA UP_OFFSET; OUT SCALE_UP TILED; STREAM (vec.cuh). */
+ * Constants: N VEC_BYTES TPR RPB PER PIECES; ACT GATED CLAMP ALPHA UP_OFFSET; OUT SCALE_UP TILED; AHEAD: a grid of as many blocks as run at once, each with
+ * its next unit under way (0 unless given); STREAM (vec.cuh). */
 #include "kernels/cuda/act.cuh"
 #include "kernels/cuda/quant.cuh"
 
@@ -79,39 +80,48 @@ DEVICE float quant_largest_warp(float largest)
     return warp_max_f32(largest, SPAN);
 }
 
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 /* Results that are the elements themselves. */
 #define PLAIN (ACT == ACT_NONE && !GATED && CLAMP == 0.0f)
 
-KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
-{
-    SHARED(float, part, WARPS);
-    const uint32_t t = thread_x() % TPR, unit = block_x() * RPB + thread_x() / TPR;
-    const uint32_t row = unit / PIECES, c = (unit % PIECES * (TPR * PER) + t / SPAN * (SPAN * PER) + t % SPAN) * VEC_BF16;
-    const bool live = row < p.rows;
-    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
-    grid_dependency_wait();
+struct act_unit {
     vec x[PER], up[GATED ? PER : 1];
+};
+/* A piece of a row, of `unit`, as this thread holds it: its row and its first column. */
+DEVICE uint32_t act_row(uint32_t unit)
+{
+    return unit / PIECES;
+}
+DEVICE uint32_t act_column(uint32_t unit)
+{
+    const uint32_t t = thread_x() % TPR;
+    return (unit % PIECES * (TPR * PER) + t / SPAN * (SPAN * PER) + t % SPAN) * VEC_BF16;
+}
+DEVICE void act_load(const struct act_rows_params *p, uint32_t unit, struct act_unit *u)
+{
+    const uint32_t row = act_row(unit), c = act_column(unit);
     UNROLL for (int i = 0; i < PER; i++)
     {
-        x[i] = vec_zero();
-        if (GATED) up[i] = vec_zero();
-        if (live && THERE(i)) {
-            x[i] = vec_ld_once((const element *)p.x + row * p.x_stride + c + i * STEP);
-            if (GATED) up[i] = vec_ld_nc_once((const element *)p.up + row * p.up_stride + c + i * STEP);
+        u->x[i] = vec_zero();
+        if (GATED) u->up[i] = vec_zero();
+        if (row < p->rows && THERE(i)) {
+            u->x[i] = vec_ld_once((const element *)p->x + row * p->x_stride + c + i * STEP);
+            if (GATED) u->up[i] = vec_ld_nc_once((const element *)p->up + row * p->up_stride + c + i * STEP);
         }
     }
-    float global = 0;
-    if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
-
+}
+DEVICE void act_finish(const struct act_rows_params *p, uint32_t unit, const struct act_unit *u, float global, float *part)
+{
+    const uint32_t t = thread_x() % TPR, row = act_row(unit), c = act_column(unit);
+    const bool live = row < p->rows;
     float v[PER][VEC_BF16], largest[PER], factor[PER];
     UNROLL for (int i = 0; i < PER; i++)
     {
-        act_vector(&x[i], &up[GATED ? i : 0], v[i]);
-        if (TOKEN || GROUP) largest[i] = PLAIN ? quant_largest_elements(&x[i]) : quant_largest_vector(v[i]);
-        factor[i] = 1.0f;
-    }
-    if (OUT == ACT_OUT_E4M3_TENSOR) {
-        UNROLL for (int i = 0; i < PER; i++) factor[i] = rcp_f32(global);
+        act_vector(&u->x[i], &u->up[GATED ? i : 0], v[i]);
+        if (TOKEN || GROUP) largest[i] = PLAIN ? quant_largest_elements(&u->x[i]) : quant_largest_vector(v[i]);
+        factor[i] = OUT == ACT_OUT_E4M3_TENSOR ? rcp_f32(global) : 1.0f;
     }
     if (TOKEN) {
         UNROLL for (int i = 1; i < PER; i++) largest[0] = max_f32(largest[0], largest[i]);
@@ -125,7 +135,7 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
         uint32_t bits = 0;
         factor[0] = quant_scale(largest[0], global, &bits);
         UNROLL for (int i = 1; i < PER; i++) factor[i] = factor[0];
-        if (live && t == 0) quant_store_scale(p.scale, row, 0, p.scale_row_stride, p.scale_group_stride, bits);
+        if (live && t == 0) quant_store_scale(p->scale, row, 0, p->scale_row_stride, p->scale_group_stride, bits);
     }
     if (GROUP) {
         UNROLL for (int i = 0; i < PER; i += TOGETHER)
@@ -133,14 +143,39 @@ KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
             uint32_t bits = 0;
             const float mine = quant_scale(quant_largest_together(largest + i), global, &bits);
             UNROLL for (int j = 0; j < TOGETHER; j++) factor[i + j] = quant_factor_of(mine, j);
-            /* the vector whose group this lane made the scale of */
+            /* where the group begins that this lane made the scale of */
             const uint32_t at = c / (GROUP ? GROUP : 1) * GROUP + (i + t % LANES / QUANT_SHARE) * STEP;
-            if (live && t % QUANT_SHARE == 0 && (WHOLE || at < N)) quant_store_scale(p.scale, row, at, p.scale_row_stride, p.scale_group_stride, bits);
+            if (live && t % QUANT_SHARE == 0 && (WHOLE || at < N)) quant_store_scale(p->scale, row, at, p->scale_row_stride, p->scale_group_stride, bits);
         }
     }
-    char *y = (char *)p.y + OUT_BYTES(row * p.y_stride);
+    char *y = (char *)p->y + OUT_BYTES(row * p->y_stride);
     UNROLL for (int i = 0; i < PER; i++)
     {
         if (live && THERE(i)) quant_store(y, c + i * STEP, v[i], factor[i]);
     }
+}
+
+KERNEL(act_rows, struct act_rows_params, p, TPR *RPB, 1)
+{
+    SHARED(float, part, 2 * WARPS);
+    uint32_t unit = block_x() * RPB + thread_x() / TPR;
+    grid_dependency_launch(); /* the next kernel asks for its weights meanwhile */
+    grid_dependency_wait();
+    struct act_unit now;
+    act_load(&p, unit, &now);
+    float global = 0;
+    if (OUT == ACT_OUT_E4M3_TENSOR || OUT == ACT_OUT_NVFP4) global = *(const float *)p.global;
+#if AHEAD
+    /* All threads of a block turn as often: they meet. A turn's maxima lie beside the last turn's, which others may still read. */
+    uint32_t turn = 0;
+    UNROLL_N(1) for (uint32_t first = block_x() * RPB; first < p.rows * PIECES; first += grid_dim_x() * RPB)
+    {
+        struct act_unit next;
+        act_load(&p, unit + grid_dim_x() * RPB, &next);
+        act_finish(&p, unit, &now, global, part + turn * WARPS);
+        now = next, unit += grid_dim_x() * RPB, turn ^= 1;
+    }
+#else
+    act_finish(&p, unit, &now, global, part);
+#endif
 }
