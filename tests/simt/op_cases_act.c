@@ -63,15 +63,15 @@ static const struct act_case cases[] = {
     ACT_CASE("quantise 400x512 e4m3 1x128, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 2, .ahead = 1),
     ACT_CASE("quantise 400x512 e4m3 per token, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_TOKEN, .threads = 64, .per = 1, .ahead = 1),
     ACT_CASE("quantise 5x1024 mxfp8, stores of 16 bytes", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP8, .threads = 32, .per = 2, .stream = 3, .vec = 32),
-    {"quantise every pattern, e4m3 1x128", {.rows = 32, .cols = 4096, .out = ACT_OUT_E4M3_128, .per = 4}, 0, false, true},
-    {"quantise every pattern, e4m3 per token", {.rows = 32, .cols = 4096, .out = ACT_OUT_E4M3_TOKEN}, 0, false, true},
-    {"quantise every pattern, int8 per token", {.rows = 32, .cols = 4096, .out = ACT_OUT_INT8_TOKEN}, 0, false, true},
-    {"quantise every pattern, mxfp8", {.rows = 32, .cols = 4096, .out = ACT_OUT_MXFP8, .per = 4}, 0, false, true},
-    {"quantise every pattern, mxfp8 up, tiled", {.rows = 32, .cols = 4096, .out = ACT_OUT_MXFP8, .scale_up = true, .tiled = true, .per = 2}, 0, false, true},
-    {"quantise every pattern, mxfp4", {.rows = 32, .cols = 4096, .out = ACT_OUT_MXFP4, .per = 2}, 0, false, true},
-    {"quantise every pattern, nvfp4", {.rows = 32, .cols = 4096, .out = ACT_OUT_NVFP4, .per = 2}, 0, false, true},
-    {"quantise every f16 pattern, e4m3 1x128", {.rows = 32, .cols = 4096, .out = ACT_OUT_E4M3_128, .per = 4, .f16 = true}, 0, false, true},
-    {"quantise every f16 pattern, int8 per token", {.rows = 32, .cols = 4096, .out = ACT_OUT_INT8_TOKEN, .f16 = true}, 0, false, true},
+    {"quantise every pattern, e4m3 1x128", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_128, .per = 4}, 0, false, true},
+    {"quantise every pattern, e4m3 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_TOKEN}, 0, false, true},
+    {"quantise every pattern, int8 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_INT8_TOKEN}, 0, false, true},
+    {"quantise every pattern, mxfp8", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP8, .per = 4}, 0, false, true},
+    {"quantise every pattern, mxfp8 up, tiled", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP8, .scale_up = true, .tiled = true, .per = 2}, 0, false, true},
+    {"quantise every pattern, mxfp4", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP4, .per = 2}, 0, false, true},
+    {"quantise every pattern, nvfp4", {.rows = 128, .cols = 1024, .out = ACT_OUT_NVFP4, .per = 2}, 0, false, true},
+    {"quantise every f16 pattern, e4m3 1x128", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_128, .per = 4, .f16 = true}, 0, false, true},
+    {"quantise every f16 pattern, int8 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_INT8_TOKEN, .f16 = true}, 0, false, true},
     ACT_CASE("act 3x264 ReLU", 8, .rows = 3, .cols = 264, .act = OP_ACT_RELU),
 };
 
@@ -284,7 +284,7 @@ int op_cases_act_run(int i, const struct op_io *io)
             if (r % 5 == 2 && c < 256) f = c == 200 ? 3e4f : 0;
             x[r * stride + c] = op_bits(f);
         }
-    for (size_t i = 0; i < all && k->patterns; i++) x[i] = (uint16_t)(i / stride % 32 < 16 ? i : i * 40503);
+    for (size_t i = 0; i < all && k->patterns; i++) x[i] = (uint16_t)(i / stride % 128 < 64 ? i : i * 40503);
     struct act_rows_params p = {.x_stride = (int64_t)stride,
                                 .up_stride = (int64_t)stride,
                                 .y_stride = (int64_t)stride,
