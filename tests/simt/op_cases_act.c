@@ -58,7 +58,7 @@ static const struct act_case cases[] = {
     ACT_CASE("quantise 5x1024 mxfp4, four at once", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP4, .threads = 32, .per = 4),
     ACT_CASE("quantise 5x1040 nvfp4, ragged, two at once", 16, .rows = 5, .cols = 1040, .out = ACT_OUT_NVFP4, .threads = 32, .per = 4),
     ACT_CASE("quantise f16 5x2048 e4m3 1x128, four at once", 0, .rows = 5, .cols = 2048, .out = ACT_OUT_E4M3_128, .threads = 64, .per = 4, .f16 = true),
-    ACT_CASE("quantise 5x2056 int8 per token, a warp a row", 8, .rows = 5, .cols = 2056, .out = ACT_OUT_INT8_TOKEN, .threads = 64, .per = 8),
+    ACT_CASE("quantise 5x2056 int8 per token, eight vectors a thread", 8, .rows = 5, .cols = 2056, .out = ACT_OUT_INT8_TOKEN, .threads = 64, .per = 8),
     ACT_CASE("SwiGLU + mxfp8 3x2048, four at once", 0, .rows = 3, .cols = 2048, .act = OP_ACT_SILU, .gated = true, .out = ACT_OUT_MXFP8, .threads = 32, .per = 4),
     ACT_CASE("quantise 400x512 e4m3 1x128, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 2, .ahead = 1),
     ACT_CASE("quantise 400x512 e4m3 per token, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_TOKEN, .threads = 64, .per = 1, .ahead = 1),
