@@ -221,7 +221,7 @@ static void report_sweep(struct bench *b, const struct bench_entry *e, double us
     const struct plan *p = &e->plan;
     char what[160];
     int n = snprintf(what, sizeof what, "%s block %u", p->kernel, p->block);
-    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE", "MIN_BLOCKS", "STREAM"};
+    static const char *const names[] = {"TPR", "REP", "PER", "STAGES", "STORE", "SHARE", "MIN_BLOCKS", "STREAM", "VEC_BYTES", "AHEAD"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (plan_get(p, names[i])) n += snprintf(what + n, sizeof what - (size_t)n, " %s %lld", names[i], (long long)plan_get(p, names[i]));
     if (p->tiles) snprintf(what + n, sizeof what - (size_t)n, " grid %d", p->times);

@@ -393,6 +393,15 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
                 false);
     }
     if (!sweep) return;
+    for (int out = ACT_OUT_E4M3_TOKEN; out < COUNT(quantise); out++) /* a unit ahead; vectors of 32 bytes; what leaves L2 first */
+        for (int i = 0; i < 12; i++) {
+            static const struct {
+                int ahead, vec, threads, per, stream;
+            } v[] = {{0, 32, 64, 4, 0}, {0, 32, 128, 2, 0}, {0, 32, 256, 1, 0}, {0, 32, 128, 2, -1}, {4, 0, 128, 4, 0}, {8, 0, 128, 4, 0},
+                     {4, 0, 256, 2, 0}, {8, 0, 256, 2, 0},  {4, 0, 128, 4, -1}, {4, 32, 128, 2, 0}, {0, 0, 128, 4, -1}, {0, 0, 128, 4, 2}};
+            act(d, add, context, quantise[out],
+                (struct act_shape){.rows = 4096, .cols = 4096, .out = out, .tiled = out == ACT_OUT_MXFP8, .ahead = v[i].ahead, .vec = v[i].vec, .threads = v[i].threads, .per = v[i].per, .stream = v[i].stream}, true);
+        }
     for (int stream = 1; stream <= 3; stream++) {
         act(d, add, context, "SwiGLU", (struct act_shape){.rows = 4096, .cols = 12288, .act = OP_ACT_SILU, .gated = true, .stream = stream}, true);
         act(d, add, context, "GELU erf", (struct act_shape){.rows = 4096, .cols = 4096, .act = OP_ACT_GELU_ERF, .stream = stream}, true);
@@ -406,8 +415,6 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
             for (int per = 1; per <= 4; per *= 2) {
                 act(d, add, context, "GELU erf",
                     (struct act_shape){.rows = 4096, .cols = 4096, .act = OP_ACT_GELU_ERF, .threads = threads, .per = per}, true);
-                act(d, add, context, "to mxfp4",
-                    (struct act_shape){.rows = 4096, .cols = 4096, .out = ACT_OUT_MXFP4, .threads = threads, .per = per}, true);
                 act(d, add, context, "SwiGLU",
                     (struct act_shape){.rows = 4096,
                                        .cols = 12288,
@@ -416,19 +423,15 @@ static void acts(const struct device_info *d, bool sweep, bench_add *add, void *
                                        .threads = threads,
                                        .per = per},
                     true);
-                act(d, add, context, "to e4m3 1x128",
-                    (struct act_shape){
-                        .rows = 4096, .cols = 4096, .out = ACT_OUT_E4M3_128, .threads = threads, .per = per},
-                    true);
-                act(d, add, context, "to nvfp4",
-                    (struct act_shape){
-                        .rows = 4096, .cols = 4096, .out = ACT_OUT_NVFP4, .threads = threads, .per = per},
-                    true);
             }
-        act(d, add, context, "to e4m3 per token",
-            (struct act_shape){.rows = 4096, .cols = 4096, .out = ACT_OUT_E4M3_TOKEN, .threads = threads},
-            true);
     }
+    for (int threads = 32; threads <= 512; threads *= 2)
+        for (int per = 1; per <= 8; per *= 2)
+            for (int out = ACT_OUT_E4M3_TOKEN; out < COUNT(quantise); out++) {
+                const struct act_shape s = {.rows = 4096, .cols = 4096, .out = out, .tiled = out == ACT_OUT_MXFP8, .threads = threads, .per = per};
+                bool row = out == ACT_OUT_E4M3_TOKEN || out == ACT_OUT_INT8_TOKEN;
+                if (!row || threads * per == 512) act(d, add, context, quantise[out], s, true);
+            }
 }
 
 /* ---- quantisers beyond rows: the scale of a tensor (n = cols), weights by 128 x 128 (n = cols, blocks across) ---- */

@@ -63,8 +63,10 @@ static void split(const struct act_shape *s, const struct device_info *d, int ve
     while (*threads < 64 && vectors > 8 * *threads)
         *threads *= 2; /* no power of two fits: a ragged last piece of a long row */
     /* Two vectors a thread where the threads fill the SMs twice: more loads in flight, and half of the
-     * address arithmetic. */
+     * address arithmetic; four where scales are of groups, whose reduction and division serve four at once (four-bit
+     * results would take 126 registers for it). */
     *per = s->rows * vectors >= filled * 2 && vectors >= *threads * 2 && !s->gated ? 2 : 1;
+    if (*per == 2 && (s->out == ACT_OUT_E4M3_128 || s->out == ACT_OUT_MXFP8) && *threads >= 64 && vectors % (*threads * 2) == 0) *threads /= 2, *per = 4;
 }
 
 enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_info *d, struct plan *out,
@@ -73,6 +75,7 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     int vec = plan_vector(d, (int64_t)s->cols * 2), threads, per;
     *out = (struct plan){.kernel = "act_rows", .rows = s->rows};
     ROSE_TRY(check(s, vec, err));
+    if (s->vec && s->cols * 2 % s->vec == 0) vec = s->vec;
     int vectors = s->cols * 2 / vec;
     split(s, d, vectors, &threads, &per);
     if (s->threads) threads = s->threads, per = (vectors + threads - 1) / threads;
@@ -82,6 +85,10 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
                           s->cols);
     int pieces = token(s->out) ? 1 : (vectors + threads * per - 1) / (threads * per);
     plan_pieces(out, d, s->rows, s->cols, vec, threads, per, pieces);
+    if (s->ahead && plan_grid(out, s->rows) > (uint32_t)(s->ahead * d->units)) {
+        plan_int(out, "AHEAD", 1);
+        out->tiles = true, out->times = s->ahead * d->units, out->per = INT32_MAX;
+    }
     plan_int(out, "ACT", (int64_t)s->act);
     plan_int(out, "GATED", s->gated);
     plan_f32(out, "CLAMP", s->clamp);
@@ -94,7 +101,7 @@ enum rose_status act_cuda_plan(const struct act_shape *s, const struct device_in
     double n = (double)s->rows * s->cols;
     out->bytes = n * (2 + 2 * s->gated) + (double)s->rows * act_cuda_row_bytes(s->out, s->cols);
     out->ops = n * ((s->act ? 10 : 0) + (s->out ? 4 : 0));
-    plan_once(out, d, vec, s->stream ? s->stream : s->gated || s->out ? 0 : -1); /* GELU alone of 4096 x 4096: 21.1 us, without 18.7 */
+    plan_once(out, d, s->vec ? 16 : vec, s->stream ? s->stream : s->gated || s->out ? 0 : -1); /* GELU alone of 4096 x 4096: 21.1 us, without 18.7 */
     out->values = true;
     bool curved = s->act == OP_ACT_SILU || s->act == OP_ACT_GELU_TANH || s->act == OP_ACT_GELU_ERF;
     bool four = s->out == ACT_OUT_MXFP4 || s->out == ACT_OUT_NVFP4; /* bound by instructions: 4096 x 4096 17.3 and 16.4 us on an H200 */

@@ -17,6 +17,7 @@ struct act_shape {
     bool tiled;       /* block scales of one byte in cuBLASLt's 128 x 4 tiles */
     int threads, per; /* measured choices; 0: the plan's own */
     int stream;       /* the same, of plan_once */
+    int ahead, vec;   /* the same: blocks an SM of a grid that stays, each with a unit ahead; bytes of a vector (8 bits of 32: stores of 16 bytes) */
 };
 enum rose_status act_cuda_plan(const struct act_shape *shape, const struct device_info *device,
                                struct plan *out, struct rose_error *err);

@@ -13,10 +13,11 @@ struct act_case {
     struct act_shape s;
     int pad;
     bool columns; /* scales [group][row], as cuBLASLt has those of 1 x 128 */
+    bool patterns; /* x: every 16 bits, in order and mixed */
 };
 #define ACT_CASE(text, padding, ...) \
     {                                \
-        text, {__VA_ARGS__}, padding, false \
+        text, {__VA_ARGS__}, padding, false, false \
     }
 static const struct act_case cases[] = {
     ACT_CASE("act 5x264 SwiGLU", 8, .rows = 5, .cols = 264, .act = OP_ACT_SILU, .gated = true),
@@ -41,7 +42,7 @@ static const struct act_case cases[] = {
              .out = ACT_OUT_E4M3_TOKEN, .threads = 64),
     ACT_CASE("SwiGLU + mxfp4 5x320", 0, .rows = 5, .cols = 320, .act = OP_ACT_SILU, .gated = true,
              .out = ACT_OUT_MXFP4),
-    {"quantise 7x640 e4m3 1x128, scales column by column", {.rows = 7, .cols = 640, .out = ACT_OUT_E4M3_128}, 0, true},
+    {"quantise 7x640 e4m3 1x128, scales column by column", {.rows = 7, .cols = 640, .out = ACT_OUT_E4M3_128}, 0, true, false},
     ACT_CASE("quantise 133x96 mxfp8 tiled", 0, .rows = 133, .cols = 96, .out = ACT_OUT_MXFP8, .tiled = true),
     ACT_CASE("quantise 5x352 mxfp4 tiled, up", 0, .rows = 5, .cols = 352, .out = ACT_OUT_MXFP4, .tiled = true, .scale_up = true),
     ACT_CASE("quantise f16 5x264 e4m3 per token", 8, .rows = 5, .cols = 264, .out = ACT_OUT_E4M3_TOKEN, .f16 = true),
@@ -50,6 +51,27 @@ static const struct act_case cases[] = {
     ACT_CASE("GeGLU tanh + e4m3 per tensor 5x264", 8, .rows = 5, .cols = 264, .act = OP_ACT_GELU_TANH, .gated = true, .out = ACT_OUT_E4M3_TENSOR),
     ACT_CASE("GELU erf + int8 per token 5x1032", 8, .rows = 5, .cols = 1032, .act = OP_ACT_GELU_ERF, .out = ACT_OUT_INT8_TOKEN),
     ACT_CASE("ReLU squared + nvfp4 tiled 5x336", 0, .rows = 5, .cols = 336, .act = OP_ACT_RELU2, .out = ACT_OUT_NVFP4, .tiled = true),
+    ACT_CASE("quantise 3x2048 e4m3 1x128, four at once", 0, .rows = 3, .cols = 2048, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1152 e4m3 1x128, ragged, four at once", 128, .rows = 5, .cols = 1152, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1056 mxfp8, ragged, four at once", 32, .rows = 5, .cols = 1056, .out = ACT_OUT_MXFP8, .threads = 16, .per = 4),
+    ACT_CASE("quantise 34x1024 mxfp8 tiled, up, four at once", 0, .rows = 34, .cols = 1024, .out = ACT_OUT_MXFP8, .tiled = true, .scale_up = true, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1024 mxfp4, four at once", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP4, .threads = 32, .per = 4),
+    ACT_CASE("quantise 5x1040 nvfp4, ragged, two at once", 16, .rows = 5, .cols = 1040, .out = ACT_OUT_NVFP4, .threads = 32, .per = 4),
+    ACT_CASE("quantise f16 5x2048 e4m3 1x128, four at once", 0, .rows = 5, .cols = 2048, .out = ACT_OUT_E4M3_128, .threads = 64, .per = 4, .f16 = true),
+    ACT_CASE("quantise 5x2056 int8 per token, eight vectors a thread", 8, .rows = 5, .cols = 2056, .out = ACT_OUT_INT8_TOKEN, .threads = 64, .per = 8),
+    ACT_CASE("SwiGLU + mxfp8 3x2048, four at once", 0, .rows = 3, .cols = 2048, .act = OP_ACT_SILU, .gated = true, .out = ACT_OUT_MXFP8, .threads = 32, .per = 4),
+    ACT_CASE("quantise 400x512 e4m3 1x128, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 2, .ahead = 1),
+    ACT_CASE("quantise 400x512 e4m3 per token, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_TOKEN, .threads = 64, .per = 1, .ahead = 1),
+    ACT_CASE("quantise 5x1024 mxfp8, stores of 16 bytes", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP8, .threads = 32, .per = 2, .stream = 3, .vec = 32),
+    {"quantise every pattern, e4m3 1x128", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_128, .per = 4}, 0, false, true},
+    {"quantise every pattern, e4m3 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_TOKEN}, 0, false, true},
+    {"quantise every pattern, int8 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_INT8_TOKEN}, 0, false, true},
+    {"quantise every pattern, mxfp8", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP8, .per = 4}, 0, false, true},
+    {"quantise every pattern, mxfp8 up, tiled", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP8, .scale_up = true, .tiled = true, .per = 2}, 0, false, true},
+    {"quantise every pattern, mxfp4", {.rows = 128, .cols = 1024, .out = ACT_OUT_MXFP4, .per = 2}, 0, false, true},
+    {"quantise every pattern, nvfp4", {.rows = 128, .cols = 1024, .out = ACT_OUT_NVFP4, .per = 2}, 0, false, true},
+    {"quantise every f16 pattern, e4m3 1x128", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_128, .per = 4, .f16 = true}, 0, false, true},
+    {"quantise every f16 pattern, int8 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_INT8_TOKEN, .f16 = true}, 0, false, true},
     ACT_CASE("act 3x264 ReLU", 8, .rows = 3, .cols = 264, .act = OP_ACT_RELU),
 };
 
@@ -121,7 +143,9 @@ static struct group_scale scale_of(const struct act_shape *s, float largest, flo
         r.value = (double)global, r.factor = 1.0f / global;
     else if (s->out == ACT_OUT_MXFP8 || mx4) {
         int e;
-        if (s->scale_up) {
+        if (isinf(largest)) {
+            e = s->scale_up ? 127 : 127 - (mx4 ? 2 : 8);
+        } else if (s->scale_up) {
             double m = frexp((double)(float)((double)largest / (mx4 ? 6 : 448)), &e);
             e = m == 0 ? -127 : m == 0.5 ? e - 1 : e;
         } else {
@@ -165,7 +189,9 @@ static int check_code(const struct act_case *k, const uint8_t *row, size_t c, do
     unsigned got = four ? row[c / 2] >> (c % 2 * 4) & 15 : row[c], want;
     double product = exact ? (double)((float)v * g.factor) : v * (double)g.factor;
     if (s->out == ACT_OUT_INT8_TOKEN) {
-        want = (unsigned)(int)fmin(fmax(nearbyint(product), -128), 127) & 255;
+        want = isnan(product) ? 0 : (unsigned)(int)fmin(fmax(nearbyint(product), -128), 127) & 255;
+    } else if (isnan(product)) {
+        want = four ? 7 : 0x7f;
     } else {
         want = four ? nearest(product, 1, 1, 8, 3) : e4m3_of(product);
     }
@@ -258,6 +284,7 @@ int op_cases_act_run(int i, const struct op_io *io)
             if (r % 5 == 2 && c < 256) f = c == 200 ? 3e4f : 0;
             x[r * stride + c] = op_bits(f);
         }
+    for (size_t i = 0; i < all && k->patterns; i++) x[i] = (uint16_t)(i / stride % 128 < 64 ? i : i * 40503);
     struct act_rows_params p = {.x_stride = (int64_t)stride,
                                 .up_stride = (int64_t)stride,
                                 .y_stride = (int64_t)stride,

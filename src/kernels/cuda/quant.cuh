@@ -22,12 +22,39 @@
 #define OUT_BYTES(n) ((n) * (OUT == ACT_OUT_BF16 ? 4 : FOUR_BITS ? 1 : 2) / 2)
 STATIC_ASSERT(!GROUP || (N % GROUP == 0 && TPR % LANES == 0), "a group lies in one warp");
 
-/* The largest |v| of a vector, and of its group where that is a part of the row. All lanes of the warp call. */
-DEVICE float quant_largest(const float *v)
+/* The largest |v| of a vector; also of its group where that is a part of the row (all lanes of the warp call). */
+DEVICE float quant_largest_vector(const float *v)
 {
     float largest = 0;
     UNROLL for (int e = 0; e < VEC_BF16; e++) largest = max_f32(largest, abs_f32(v[e]));
+    return largest;
+}
+DEVICE float quant_largest(const float *v)
+{
+    float largest = quant_largest_vector(v);
     return GROUP ? warp_max_f32(largest, LANES) : largest;
+}
+
+/* The same of a vector of elements whose results they are (no activation): pairs at once. */
+DEVICE float quant_largest_elements(const vec *x)
+{
+    uint32_t most = x->v[0] & 0x7fff7fffu;
+    UNROLL for (int i = 1; i < VEC_WORDS; i++) most = element2_max(as_element2(most), as_element2(x->v[i] & 0x7fff7fffu)).bits;
+    /* NaN where a half has nothing else: not the larger of anything */
+    return max_f32(max_f32(element2_lo_f32(as_element2(most)), element2_hi_f32(as_element2(most))), 0.0f);
+}
+
+/* largest / TOP and its reciprocal, both as IEEE rounds them, without the branches of the general functions: largest lies between 1e-10
+ * and infinity, where Markstein's correction of a product by the reciprocal is exact for 448 and 127 (every float tried), and one Newton step
+ * of rcp.approx is what rcp.rn computes inside the range of its fast path. */
+DEVICE float quant_quotient(float largest, uint32_t *bits)
+{
+    const float top = OUT == ACT_OUT_INT8_TOKEN ? 127.0f : 448.0f, part = 1.0f / top;
+    const float near = largest * part, scale = fma_f32(fma_f32(-top, near, largest), part, near);
+    const float back = rcp_approx(scale), factor = fma_f32(back, fma_f32(-scale, back, 1.0f), back);
+    const bool finite = largest < INF_F32;
+    *bits = f32_bits(finite ? scale : INF_F32);
+    return finite ? factor : 0.0f;
 }
 
 /* What a group's largest |v| makes of its scale: the factor that v is multiplied with, and the scale's bits to store. */
@@ -46,9 +73,13 @@ DEVICE float quant_scale(float largest, float global, uint32_t *bits)
         *bits = s.bits;
         return s.bits ? div_f32(global, e4m3_to_f32(s)) : 0.0f;
     }
-    float scale = div_f32(max_f32(largest, 1e-10f), OUT == ACT_OUT_INT8_TOKEN ? 127.0f : 448.0f);
-    *bits = f32_bits(scale);
-    return rcp_f32(scale);
+    return quant_quotient(max_f32(largest, 1e-10f), bits);
+}
+
+/* int8 in the low byte, by the rounding of an addition; NaN is 0. |x| is at most 127 and its rounding: the scale is its largest's. */
+DEVICE uint32_t quant_s8(float x)
+{
+    return f32_bits(max_f32(x, -INF_F32) + 12582912.0f); /* 1.5 * 2^23 */
 }
 
 /* VEC_BF16 results of 16, 8 or 4 bits. */
@@ -65,8 +96,7 @@ DEVICE void quant_store(void *row, uint32_t c, const float *v, float factor)
     {
         const float *q = f + 4 * i;
         if (OUT == ACT_OUT_INT8_TOKEN)
-            w[i] = ((uint32_t)f32_to_s8(q[0]) & 255) | ((uint32_t)f32_to_s8(q[1]) & 255) << 8 | ((uint32_t)f32_to_s8(q[2]) & 255) << 16 |
-                   (uint32_t)f32_to_s8(q[3]) << 24;
+            w[i] = byte_permute(byte_permute(quant_s8(q[0]), quant_s8(q[1]), 0x0040), byte_permute(quant_s8(q[2]), quant_s8(q[3]), 0x0040), 0x5410);
         else if (!FOUR_BITS)
             w[i] = f32_to_e4m3x4(q[0], q[1], q[2], q[3]);
     }

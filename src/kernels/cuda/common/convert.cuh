@@ -445,6 +445,33 @@ DEVICE f16x2 f16x2_add(f16x2 a, f16x2 b)
     return f16x2_fma(a, as_f16x2(0x3c003c00u), b);
 }
 
+/* The larger, the number where the other is NaN; NaN is 0x7fff. PTX ISA 9.7.4 "max": sm_80. */
+#ifdef ROSE_SIMT
+#define ROSE_MAX2_(type)                                                                                      \
+    DEVICE uint32_t rose_max_##type##_(type a, type b)                                                       \
+    {                                                                                                        \
+        const float x = type##_to_f32(a), y = type##_to_f32(b);                                              \
+        return x != x && y != y ? 0x7fff : x != x ? b.bits : y != y || x > y || (x == y && a.bits < b.bits) ? a.bits : b.bits; \
+    }                                                                                                        \
+    DEVICE type##x2 type##x2_max(type##x2 a, type##x2 b)                                                     \
+    {                                                                                                        \
+        const type al = {(uint16_t)a.bits}, ah = {(uint16_t)(a.bits >> 16)}, bl = {(uint16_t)b.bits}, bh = {(uint16_t)(b.bits >> 16)}; \
+        type##x2 r;                                                                                          \
+        r.bits = rose_max_##type##_(ah, bh) << 16 | rose_max_##type##_(al, bl);                              \
+        return r;                                                                                            \
+    }
+#else
+#define ROSE_MAX2_(type)                                                                                      \
+    DEVICE type##x2 type##x2_max(type##x2 a, type##x2 b)                                                     \
+    {                                                                                                        \
+        type##x2 r;                                                                                          \
+        asm("max." #type "x2 %0, %1, %2;" : "=r"(r.bits) : "r"(a.bits), "r"(b.bits));                        \
+        return r;                                                                                            \
+    }
+#endif
+ROSE_MAX2_(bf16)
+ROSE_MAX2_(f16)
+
 /* Eight e2m1 codes (element i in nibble i) to four bf16 pairs, exactly. The bits of a code are the top of a bf16's
  * fields, 2^126 too small: mask, shift, multiply. Pairs of nibbles 16 bits apart are decoded together, then put in
  * order; the _strided form leaves out the last step: out[i] holds elements i and i + 4. */

@@ -23,6 +23,7 @@ typedef f16x2 element2;
 #define as_element2 as_f16x2
 #define element2_add f16x2_add
 #define element2_mul f16x2_mul
+#define element2_max f16x2_max
 #define e4m3x2_to_element2 e4m3x2_to_f16x2
 #define mma_element mma_f16
 #define wgmma_element_ss wgmma_f16_ss
@@ -39,6 +40,7 @@ typedef bf16x2 element2;
 #define as_element2 as_bf16x2
 #define element2_add bf16x2_add
 #define element2_mul bf16x2_mul
+#define element2_max bf16x2_max
 #define e4m3x2_to_element2 e4m3x2_to_bf16x2
 #define mma_element mma_bf16
 #define wgmma_element_ss wgmma_bf16_ss

@@ -53,17 +53,38 @@ DEVICE vec vec_of_word(uint32_t v)
 #define STREAM 0
 #endif
 #if STREAM
-STATIC_ASSERT(VEC_BYTES == 16, "policies are for vectors of 16 bytes");
+STATIC_ASSERT(VEC_BYTES == 16 || VEC_BYTES == 32, "policies are for vectors of 16 bytes, or two of them");
 #endif
 #if STREAM & 1
+#if VEC_BYTES == 32
+DEVICE vec vec_ld_once(const void *p)
+{
+    const u32x4 a = ld16_policy(p, l2_evict_first()), b = ld16_policy((const char *)p + 16, l2_evict_first());
+    vec r;
+    UNROLL for (int i = 0; i < 4; i++) r.v[i] = a.v[i], r.v[4 + i] = b.v[i];
+    return r;
+}
+#else
 #define vec_ld_once(p) ld16_policy(p, l2_evict_first())
-#define vec_ld_nc_once(p) ld16_policy(p, l2_evict_first())
+#endif
+#define vec_ld_nc_once vec_ld_once
 #else
 #define vec_ld_once vec_ld
 #define vec_ld_nc_once vec_ld_nc
 #endif
 #if STREAM & 2
+#if VEC_BYTES == 32
+DEVICE void vec_st_once(void *p, vec x)
+{
+    UNROLL for (int h = 0; h < 2; h++)
+    {
+        const u32x4 half = {{x.v[4 * h], x.v[4 * h + 1], x.v[4 * h + 2], x.v[4 * h + 3]}};
+        st16_policy((char *)p + 16 * h, half, l2_evict_first());
+    }
+}
+#else
 #define vec_st_once(p, x) st16_policy(p, x, l2_evict_first())
+#endif
 #define st16_once(p, x) st16_policy(p, x, l2_evict_first())
 #define st8_once(p, x) st8_policy(p, x, l2_evict_first())
 #define st4_once(p, x) st4_policy(p, x, l2_evict_first())
