@@ -63,6 +63,8 @@ static const struct act_case cases[] = {
     ACT_CASE("quantise 400x512 e4m3 1x128, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_128, .threads = 32, .per = 2, .ahead = 1),
     ACT_CASE("quantise 400x512 e4m3 per token, a unit ahead", 0, .rows = 400, .cols = 512, .out = ACT_OUT_E4M3_TOKEN, .threads = 64, .per = 1, .ahead = 1),
     ACT_CASE("quantise 5x1024 mxfp8, stores of 16 bytes", 0, .rows = 5, .cols = 1024, .out = ACT_OUT_MXFP8, .threads = 32, .per = 2, .stream = 3, .vec = 32),
+    ACT_CASE("quantise 400x512 mxfp4, a unit ahead, stores of 16 bytes", 0, .rows = 400, .cols = 512, .out = ACT_OUT_MXFP4, .threads = 16, .per = 2, .ahead = 1, .vec = 32),
+    ACT_CASE("quantise 400x512 nvfp4, a unit ahead, stores of 16 bytes", 0, .rows = 400, .cols = 512, .out = ACT_OUT_NVFP4, .threads = 16, .per = 2, .ahead = 1, .vec = 32),
     {"quantise every pattern, e4m3 1x128", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_128, .per = 4}, 0, false, true},
     {"quantise every pattern, e4m3 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_E4M3_TOKEN}, 0, false, true},
     {"quantise every pattern, int8 per token", {.rows = 128, .cols = 1024, .out = ACT_OUT_INT8_TOKEN}, 0, false, true},

@@ -6,32 +6,35 @@
  * A block of threads has a block of weights, all of which it holds in registers: 16 threads a row, vectors of 8. Rows and columns
  * beyond the matrix count as zeros and are not stored.
  *
- * Constant: SIDE (128). */
+ * Constants: SIDE (128), THREADS, STREAM (common/vec.cuh). */
 #include "kernels/cuda/common/rose.cuh"
+#define VEC_BYTES 16
 #include "kernels/cuda/common/convert.cuh"
+#include "kernels/cuda/common/vec.cuh"
 #include "kernels/params/quant_blocks.h"
 
-#define THREADS 256
 #define LANES (SIDE / 8)               /* threads a row */
 #define PER (SIDE * LANES / THREADS) /* vectors a thread */
 
-KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2)
+KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2048 / THREADS)
 {
     SHARED(float, part, THREADS / WARP);
     const uint32_t across = ceil_div_u32(p.cols, SIDE), block_row = block_x() / across, block_col = block_x() % across;
     const uint32_t row = block_row * SIDE + thread_x() / LANES, col = block_col * SIDE + thread_x() % LANES * 8;
     u32x4 x[PER];
-    float largest = 0;
+    uint32_t most = 0; /* of a pair, without signs */
     grid_dependency_launch();
     grid_dependency_wait();
     UNROLL for (uint32_t i = 0; i < PER; i++)
     {
         const uint32_t r = row + i * (THREADS / LANES);
         UNROLL for (int w = 0; w < 4; w++) x[i].v[w] = 0;
-        if (r < p.rows && col < p.cols) x[i] = ld16((const bf16 *)p.x + (size_t)r * (size_t)p.x_stride + col);
-        UNROLL for (int w = 0; w < 4; w++)
-            largest = max_f32(largest, max_f32(abs_f32(bf16x2_lo_f32(as_bf16x2(x[i].v[w]))), abs_f32(bf16x2_hi_f32(as_bf16x2(x[i].v[w])))));
+        if (r < p.rows && col < p.cols) x[i] = vec_ld_once((const bf16 *)p.x + (size_t)r * (size_t)p.x_stride + col);
     }
+    UNROLL for (uint32_t i = 0; i < PER; i++)
+        UNROLL for (int w = 0; w < 4; w++) most = bf16x2_max(as_bf16x2(most), as_bf16x2(x[i].v[w] & 0x7fff7fffu)).bits;
+    /* NaN where a half has nothing else: not the larger of anything */
+    float largest = max_f32(bf16x2_lo_f32(as_bf16x2(most)), bf16x2_hi_f32(as_bf16x2(most)));
     largest = warp_max_f32(largest, WARP);
     if (lane_id() == 0) part[warp_id()] = largest;
     block_sync();
@@ -46,7 +49,7 @@ KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2)
             const bf16x2 a = as_bf16x2(x[i].v[2 * h]), b = as_bf16x2(x[i].v[2 * h + 1]);
             y.v[h] = f32_to_e4m3x4(bf16x2_lo_f32(a) * factor, bf16x2_hi_f32(a) * factor, bf16x2_lo_f32(b) * factor, bf16x2_hi_f32(b) * factor);
         }
-        if (r < p.rows && col < p.cols) st8((unsigned char *)p.y + (size_t)r * p.cols + col, y);
+        if (r < p.rows && col < p.cols) st8_once((unsigned char *)p.y + (size_t)r * p.cols + col, y);
     }
     if (thread_x() == 0) ((float *)p.scale)[block_row * p.scale_stride + block_col] = scale;
 }
