@@ -385,14 +385,16 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* modify: with edits, penalties and a mask. */
-static void sample_check_all(bool bf16, bool modify)
+/* modify: with edits, penalties and a mask. many: planned for many rows, so that a block has several groups of a row's tiles. */
+static void sample_check_all(bool bf16, bool modify, bool many)
 {
     enum { ROWS = 3 * KINDS };
     struct sample_shape s = {.rows = ROWS, .vocabulary = VOCABULARY, .bf16 = bf16, .modify = modify, .threads = threads_};
     struct plan plan;
     int32_t blocks;
+    if (many) s.rows = 1000;
     if (!ok(sample_cuda_plan(&s, &dev_->info, &plan, &blocks, &err_))) return;
+    s.rows = plan.rows = ROWS;
     struct sample_set m = sample_make(&s, blocks);
     struct sample_changes changes = sample_changes(ROWS);
     char *logits = malloc(m.bytes[0]);
@@ -547,8 +549,8 @@ static void request_all(const struct device_info *d)
         for (int j = 0; j < m.launches; j++) compile_alone(&m.launch[j], d);
         compile_alone(&plan, d);
     }
-    for (int bf16 = 0; bf16 < 2; bf16++) {
-        struct sample_shape s = {.rows = 1, .vocabulary = VOCABULARY, .bf16 = bf16, .threads = threads_};
+    for (int i = 0; i < 4; i++) {
+        struct sample_shape s = {.rows = 1, .vocabulary = VOCABULARY, .bf16 = i % 2, .modify = i / 2, .threads = threads_};
         if (ok(sample_cuda_plan(&s, d, &plan, &n, &err_))) compile_alone(&plan, d);
     }
     ok(jit_compile_all(jit_, &err_));
@@ -617,7 +619,7 @@ int main(int argc, char **argv)
             moe_check(&a);
             moe_check(&b);
         }
-    for (int i = 0; check && sample && i < 3; i++) sample_check_all(i == 1, i == 2);
+    for (int i = 0; check && sample && i < 4; i++) sample_check_all(i % 2, i >= 2, i == 3);
     printf("%d checks passed, %d failed\n", passed_, failed_);
     fflush(stdout);
     if (barrier)

@@ -9,6 +9,7 @@
 
 enum { V = 9001, SLOTS = 3, STRIDE = 40, MASKS = 2, EDITS = 8 };
 static struct rose_error err;
+static bool alone_; /* one block a row, as a plan for many rows has: several groups of tiles a block */
 
 static uint32_t random_(uint64_t *s)
 {
@@ -60,6 +61,7 @@ static void check(const char *arch, bool bf16, bool modify, const float *logits,
     int32_t blocks;
     CHECK_OK(sample_cuda_plan(&shape, &d, &plan, &blocks, &err), err);
     CHECK(blocks >= 2);
+    if (alone_) plan.times = blocks = 1;
     int64_t stride = (V + 7) / 8 * 8, work = sample_cuda_work(&shape);
     size_t bytes = (size_t)(n * stride) * (bf16 ? 2 : 4);
     float *values = malloc((size_t)n * V * 4);
@@ -242,6 +244,10 @@ TEST(changed)
     float *x = logits_of(6, 3, 13);
     check("sm_90a", true, true, x, rows, 6, 6);
     check("sm_80", false, true, x, rows, 6, 7);
+    alone_ = true;
+    check("sm_90a", false, true, x, rows, 6, 8);
+    check("sm_120a", true, true, x, rows, 6, 9);
+    alone_ = false;
     free(x);
 }
 

@@ -7,8 +7,8 @@
  *     maxima[8 a tile]   of 64 logits each, those of 4 lanes: tells where large logits are
  *     top, one, warm     of a tile: its maximum; sums of e^(x - top) and of e^((x - top) / temperature)
  *
- * Rows with edits, penalties or a mask: the block writes the changed logits to `work` too and takes the
- * numbers from them. The block that finishes a row last (a counter) draws. It needs no second look at most of
+ * Rows with edits, penalties or a mask: the warp changes a tile in its registers, writes it to `work` and takes
+ * the numbers from there (sample_change.cuh). The block that finishes a row last (a counter) draws. It needs no second look at most of
  * the logits: the k-th largest of the maxima is a bound that at least k logits reach, and only sub-blocks
  * whose maximum reaches it are read again. Up to CANDIDATES are sorted by (logit falling, id rising) and the
  * draw takes a prefix. When more survive (a flat row under top-p, thousands of equal logits) the same prefix
@@ -20,10 +20,19 @@
  *
  * Constants: VOCAB, BF16 (logits are bf16, else f32), MODIFY (rows may have edits, penalties, masks),
  * THREADS, MIN_BLOCKS. */
+#include "kernels/cuda/sample_change.cuh"
 #include "kernels/cuda/sample_draw.cuh"
 
 /* ---- the part of a row that a block reads
  * ------------------------------------------------------------------------------ */
+
+/* log2(e) / temperature where the draw of a row needs the mass of all tokens; -1 elsewhere. */
+DEVICE float warm_of(const struct sample_row *r)
+{
+    const bool some = r->top_k > 0 && r->top_k < VOCAB;
+    if (!(r->temperature >= 1e-5f) || some || (!(r->top_p < 1.0f) && r->min_p > 0.0f)) return -1.0f;
+    return div_f32(1.0f, r->temperature) * LOG2_E;
+}
 
 /* The weights of a tile's logits relative to its largest; NaN weighs nothing. */
 DEVICE float tile_sum(const float *v, float most, float scale)
@@ -33,13 +42,10 @@ DEVICE float tile_sum(const float *v, float most, float scale)
     return warp_sum_f32(sum, WARP);
 }
 
-/* One tile by one warp. */
-DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, bool one, bool warm,
-                  float scale)
+/* A tile's numbers (one: also those of the model's own distribution; warm: see warm_of), from the warp's registers: each lane has 4 loads of 4 logits or 2 of 8. */
+DEVICE void numbers(const float *v, float *stats, uint32_t tile, bool one, float warm)
 {
-    float v[16], most = -INF_F32;
-    UNROLL for (uint32_t l = 0; l < 16 / each; l++)
-        load_raw(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
+    float most = -INF_F32;
     UNROLL for (uint32_t i = 0; i < 16; i++) most = max_f32(v[i], most); /* the number where the other is NaN */
     float o = shuffle_xor_f32(FULL_WARP, most, 1, WARP);
     most = o > most ? o : most;
@@ -54,7 +60,7 @@ DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, b
     float sum_one = 0.0f, sum_warm = 0.0f;
     bool finite = most > -INF_F32 && most < INF_F32;
     if (one && finite) sum_one = tile_sum(v, most, LOG2_E);
-    if (warm && finite) sum_warm = one && scale == LOG2_E ? sum_one : tile_sum(v, most, scale);
+    if (warm >= 0.0f && finite) sum_warm = one && warm == LOG2_E ? sum_one : tile_sum(v, most, warm);
     if (lane_id() == 0) {
         stats[SUBS + tile] = most;
         stats[SUBS + TILES + tile] = sum_one;
@@ -62,82 +68,38 @@ DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, b
     }
 }
 
+/* One tile by one warp. */
+DEVICE void sweep(struct source s, float *stats, uint32_t tile, uint32_t each, bool one, float warm)
+{
+    float v[16];
+    UNROLL for (uint32_t l = 0; l < 16 / each; l++)
+        load_raw(s, tile * TILE + l * WARP * each + lane_id() * each, each, v + l * each);
+    numbers(v, stats, tile, one, warm);
+}
+
 #if MODIFY
-DEVICE bool has_penalty(const struct sample_params *p, const struct sample_row *r)
-{
-    return p->history && r->slot >= 0 && r->slot < p->slots &&
-           (r->repetition != 1.0f || r->presence != 0.0f || r->frequency != 0.0f);
-}
-DEVICE bool has_mask(const struct sample_params *p, const struct sample_row *r)
-{
-    return p->mask && r->mask_row >= 0 && r->mask_row < p->masks;
-}
-/* Edits of tokens [begin, end) that stand in x: the first edit of a token adds all of them, in order. */
-DEVICE void apply_edits(const struct sample_params *p, const struct sample_row *r, float *x, int32_t begin,
-                        int32_t end)
-{
-    const struct sample_edit *edits = (const struct sample_edit *)p->edits;
-    int32_t from = max_i32(r->edits_begin, 0);
-    int32_t to = r->edits_count > p->edits_max - from ? p->edits_max : from + r->edits_count;
-    UNROLL_N(1) for (int32_t i = from + (int32_t)thread_x(); i < to; i += THREADS) {
-        int32_t t = edits[i].token;
-        if (t < begin || t >= end) continue;
-        bool first = true;
-        UNROLL_N(1) for (int32_t j = from; j < i && first; j++) first = edits[j].token != t;
-        if (!first) continue;
-        float v = x[t];
-        UNROLL_N(1) for (int32_t j = i; j < to; j++)
-            if (edits[j].token == t) v += edits[j].bias;
-        x[t] = v;
-    }
-}
-/* Counts of tokens [begin, end) in the slot's history: bit 0: occurs; the rest: how often in the answer. */
-DEVICE void count_history(const struct sample_params *p, const struct sample_row *r, uint32_t *counts,
-                          int32_t begin, int32_t end)
-{
-    const int32_t *history = (const int32_t *)p->history + (int64_t)r->slot * p->history_stride;
-    int32_t n = ((const int32_t *)p->history_length)[r->slot],
-            prompt = ((const int32_t *)p->prompt_length)[r->slot];
-    if (n > p->history_stride) n = (int32_t)p->history_stride;
-    UNROLL_N(1) for (int32_t i = (int32_t)thread_x(); i < end - begin; i += THREADS) counts[i] = 0;
-    block_sync();
-    for (int32_t i = (int32_t)thread_x(); i < n; i += THREADS) {
-        int32_t t = history[i];
-        if (t < begin || t >= end) continue;
-        red_or_b32(relaxed, cta, &counts[t - begin], 1);
-        if (i >= prompt) red_add_u32(relaxed, cta, &counts[t - begin], 2);
-    }
-    block_sync();
-}
-/* Writes the changed logits of tiles [first, last) to x and their numbers to stats. */
+/* Writes the numbers of the changed logits of tiles [first, last) to stats and the logits behind them. The first tiles of a group are on their way while the
+ * block counts. */
 DEVICE_CALL void modify(const struct sample_params *p, const struct sample_row *r, const void *logits,
-                        float *x, float *stats, uint32_t first, uint32_t last, bool warm, float scale,
-                        uint32_t *counts)
+                        float *stats, uint32_t first, uint32_t last)
 {
-    bool edits = p->edits && r->edits_count > 0, penalty = has_penalty(p, r), masked = has_mask(p, r);
-    const uint32_t *mask = (const uint32_t *)p->mask + (masked ? (int64_t)r->mask_row * p->mask_stride : 0);
-    struct source changed = {x, stats, false, false}, raw = {logits, stats, BF16, true};
-    for (uint32_t from = first; from < last; from += GROUP / TILE) {
-        int32_t begin = (int32_t)(from * TILE),
-                end = (int32_t)min_u32(min_u32(last, from + GROUP / TILE) * TILE, VOCAB);
-        if (penalty) count_history(p, r, counts, begin, end);
-        if (edits) {
-            UNROLL_N(1) for (int32_t t = begin + (int32_t)thread_x(); t < end; t += THREADS) x[t] = at(raw, (uint32_t)t);
-            block_sync();
-            apply_edits(p, r, x, begin, end);
-            block_sync();
+    STATIC_ASSERT(GROUP / TILE % WARPS == 0, "a group is whole rounds of the block's warps");
+    const struct changes c = changes_of(p, r);
+    const float warm = warm_of(r);
+    uint32_t *const counts = (uint32_t *)POOL;
+    for (uint32_t round = first; round < last; round += WARPS) {
+        const uint32_t tile = round + warp_id(), in_group = (round - first) % (GROUP / TILE);
+        float v[16];
+        uint32_t allowed;
+        load_tile(&c, logits, tile, last, v, &allowed);
+        if (c.length > 0 && in_group == 0) count_history(&c, counts, round, min_u32(last, round + GROUP / TILE));
+        if (tile < last) {
+            edit_tile(&c, v, tile);
+            if (c.length > 0) penalise_tile(&c, v, counts + (in_group + warp_id()) * TILE);
+            UNROLL for (uint32_t i = 0; i < 16; i++) v[i] = allowed >> i & 1 ? v[i] : -INF_F32;
+            store_tile(stats + STATS, tile, v);
+            numbers(v, stats, tile, false, warm);
         }
-        for (int32_t t = begin + (int32_t)thread_x(); t < end; t += THREADS) {
-            float v = edits ? x[t] : at(raw, (uint32_t)t);
-            uint32_t c = penalty ? counts[t - begin] : 0;
-            if (c) v = v > 0.0f ? div_f32(v, r->repetition) : v * r->repetition;
-            if (c >> 1) v -= r->presence + r->frequency * (float)(c >> 1);
-            if (masked && !(mask[t / 32] >> (t % 32) & 1)) v = -INF_F32;
-            x[t] = v;
-        }
-        block_sync();
-        for (uint32_t tile = from + warp_id(); tile < min_u32(last, from + GROUP / TILE); tile += WARPS)
-            sweep(changed, stats, tile, 4, false, warm, scale);
     }
 }
 #endif
@@ -254,21 +216,17 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
     const char *logits = (const char *)p.logits + (int64_t)index * p.logits_stride * (BF16 ? 2 : 4);
     struct source raw = {logits, stats, BF16, true};
     uint32_t first = part * TILES / blocks, last = (part + 1) * TILES / blocks;
-    bool draws = row->given < 0, one = row->top_n >= 0, hot = draws && row->temperature >= 1e-5f,
-         changed = false;
-    bool some = row->top_k > 0 && row->top_k < VOCAB;
-    bool warm =
-        hot && !some && (row->top_p < 1.0f || !(row->min_p > 0.0f)); /* the mass of all tokens matters */
-    float scale = hot ? div_f32(1.0f, row->temperature) * LOG2_E : LOG2_E;
+    bool one = row->top_n >= 0, draws = row->given < 0, changed = false;
 #if MODIFY
-    changed = draws && ((p.edits && row->edits_count > 0) || has_penalty(&p, row) || has_mask(&p, row));
-    float *x = stats + 2 * STATS;
+    changed = draws && has_changes(&p, row);
 #endif
-    if (one || (draws && !changed))
+    if (one || (draws && !changed)) {
+        const float warm = draws && !changed ? warm_of(row) : -1.0f;
         for (uint32_t tile = first + warp_id(); tile < last; tile += WARPS)
-            sweep(raw, stats, tile, BF16 ? 8 : 4, one, warm && !changed, scale);
+            sweep(raw, stats, tile, BF16 ? 8 : 4, one, warm);
+    }
 #if MODIFY
-    if (changed) modify(&p, row, logits, x, stats + STATS, first, last, warm, scale, (uint32_t *)POOL);
+    if (changed) modify(&p, row, logits, stats + STATS, first, last);
 #endif
     block_sync();
     if (thread_x() == 0) {
@@ -281,7 +239,7 @@ KERNEL(sample, struct sample_params, p, THREADS, MIN_BLOCKS)
     struct source drawn = raw;
 #if MODIFY
     if (changed) {
-        struct source s = {x, stats + STATS, false, false};
+        struct source s = {stats + 2 * STATS, stats + STATS, false, false};
         drawn = s;
     }
 #endif

@@ -80,6 +80,18 @@ DEVICE void load_raw(struct source s, uint32_t token, uint32_t each, float *v)
         }
     }
 }
+/* Four logits of either type, where each lane of a bf16 row has to have what it has of a f32 one. */
+DEVICE void load_four(struct source s, uint32_t token, float *v)
+{
+    if (BF16 && token + 4 <= VOCAB) {
+        const u32x2 q = ld8_nc((const char *)s.x + (uint64_t)token * 2);
+        UNROLL for (uint32_t i = 0; i < 4; i++) v[i] = i % 2 ? bf16x2_hi_f32(as_bf16x2(q.v[i / 2])) : bf16x2_lo_f32(as_bf16x2(q.v[i / 2]));
+    } else if (BF16) {
+        UNROLL for (uint32_t i = 0; i < 4; i++) v[i] = token + i < VOCAB ? at(s, token + i) : -INF_F32;
+    } else {
+        load_raw(s, token, 4, v);
+    }
+}
 /* The same with minus infinity for NaN. */
 DEVICE void load(struct source s, uint32_t token, uint32_t each, float *v)
 {
