@@ -9,25 +9,29 @@
  * Constants: SIDE (128), THREADS, STREAM (common/vec.cuh). */
 #include "kernels/cuda/common/rose.cuh"
 #define VEC_BYTES 16
-#include "kernels/cuda/common/convert.cuh"
-#include "kernels/cuda/common/vec.cuh"
+#define OUT ACT_OUT_E4M3_TOKEN /* scales in float32, as a row's */
+#define N SIDE
+#define TPR THREADS
+#define SCALE_UP 0
+#define TILED 0
+#include "kernels/cuda/quant.cuh"
 #include "kernels/params/quant_blocks.h"
 
-#define LANES (SIDE / 8)               /* threads a row */
-#define PER (SIDE * LANES / THREADS) /* vectors a thread */
+#define ROW_LANES (SIDE / 8)             /* threads a row */
+#define PER (SIDE * ROW_LANES / THREADS) /* vectors a thread */
 
 KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2048 / THREADS)
 {
     SHARED(float, part, THREADS / WARP);
     const uint32_t across = ceil_div_u32(p.cols, SIDE), block_row = block_x() / across, block_col = block_x() % across;
-    const uint32_t row = block_row * SIDE + thread_x() / LANES, col = block_col * SIDE + thread_x() % LANES * 8;
+    const uint32_t row = block_row * SIDE + thread_x() / ROW_LANES, col = block_col * SIDE + thread_x() % ROW_LANES * 8;
     u32x4 x[PER];
     uint32_t most = 0; /* of a pair, without signs */
     grid_dependency_launch();
     grid_dependency_wait();
     UNROLL for (uint32_t i = 0; i < PER; i++)
     {
-        const uint32_t r = row + i * (THREADS / LANES);
+        const uint32_t r = row + i * (THREADS / ROW_LANES);
         UNROLL for (int w = 0; w < 4; w++) x[i].v[w] = 0;
         if (r < p.rows && col < p.cols) x[i] = vec_ld_once((const bf16 *)p.x + (size_t)r * (size_t)p.x_stride + col);
     }
@@ -39,10 +43,11 @@ KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2048 / THREADS)
     if (lane_id() == 0) part[warp_id()] = largest;
     block_sync();
     UNROLL for (uint32_t i = 0; i < THREADS / WARP; i++) largest = max_f32(largest, part[i]);
-    const float scale = div_f32(max_f32(largest, 1e-10f), 448.0f), factor = rcp_f32(scale);
+    uint32_t scale;
+    const float factor = quant_quotient(max_f32(largest, 1e-10f), &scale);
     UNROLL for (uint32_t i = 0; i < PER; i++)
     {
-        const uint32_t r = row + i * (THREADS / LANES);
+        const uint32_t r = row + i * (THREADS / ROW_LANES);
         u32x2 y;
         UNROLL for (int h = 0; h < 2; h++)
         {
@@ -51,5 +56,5 @@ KERNEL(quant_blocks, struct quant_blocks_params, p, THREADS, 2048 / THREADS)
         }
         if (r < p.rows && col < p.cols) st8_once((unsigned char *)p.y + (size_t)r * p.cols + col, y);
     }
-    if (thread_x() == 0) ((float *)p.scale)[block_row * p.scale_stride + block_col] = scale;
+    if (thread_x() == 0) ((uint32_t *)p.scale)[block_row * p.scale_stride + block_col] = scale;
 }
