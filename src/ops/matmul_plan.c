@@ -224,13 +224,15 @@ static int stream_columns(int64_t rows)
     return n;
 }
 
-/* The variant that should take the least time, in a model of an H200: memory gives 0.91 of its rate, one SM takes 63 bytes a ns (44
- * with 32 columns), sums that meet in memory cost 0.9 us. Clusters cost 1.4 us each time they gather. */
-static int choose_stream(const struct matmul_shape *s, const struct device_info *d)
+enum { RUNS, WHOLE, PAIRS, FOURS, RUNS_OF_2 = 5, WIDE_RUNS = 8, WIDE_PAIRS = 9 }; /* streams[] */
+enum { WIDE_K = 8192, LARGE_WEIGHTS = 150000000, SMALL_K = 1024 };
+
+/* 16 columns and fewer, the variant that should take the least time in a model of an H200: memory gives 0.91 of its rate, one SM takes 63 bytes a ns, sums that meet in
+ * memory cost 0.9 us. Two warpgroups read x half as often; with few columns it pays where the weights are many (58.8 to 55.8 us at 28672x4096). */
+static int choose_few(const struct matmul_shape *s, const struct device_info *d)
 {
     double best = 1e30, rate = (d->bandwidth > 0 ? d->bandwidth : 1e12) * 0.91e-6; /* bytes a us */
-    /* Two warpgroups: x is read half as often; with few columns it pays where the weights are many (58.8 to 55.8 us at 28672x4096). */
-    int choice = 0, mg = s->rows > 32 || (s->rows <= 8 && weight_bytes(s) > 150e6) ? 2 : 1;
+    int choice = RUNS, mg = s->rows <= 8 && weight_bytes(s) > LARGE_WEIGHTS ? 2 : 1;
     double one = 1e3 / (0.0133 + 0.0003 * stream_columns(s->rows));
     for (int i = 0; i < STREAMS; i++) {
         const struct stream *t = &streams[i];
@@ -243,16 +245,27 @@ static int choose_stream(const struct matmul_shape *s, const struct device_info 
                                : 0.9 + (double)count * tile / ROSE_MIN(rate, (double)blocks * one);
         if (us < best) best = us, choice = i;
     }
-    /* With 32 columns a stage takes a third of the ring for x, and too few of them are left (28672x4096, 32 rows: 61.8 us with four, 58.2 with
-     * eight; 4096x14336: 34.5 and 33.4). */
-    enum { WIDE_RING = 8, WIDE_TILES = 64 };
-    if (choice == 0 && stream_columns(s->rows) == 32 && matmul_plan_tiles(s, 64 / (1 + s->gated)) >= WIDE_TILES) choice = WIDE_RING;
-    /* Half as many tiles as SMs: pairs share a tile (32 rows, 4096x4096: 13.6 us with runs, 12.3 in pairs; 4096x14336: 33.2, in pairs 32.6, with the wide ring
-     * 31.2; a step of Llama-3.1-8B 1 to 2 %). */
-    enum { PAIR = 2, WIDE_PAIR = 9, WIDE_K = 8192 };
-    const int64_t pairs = matmul_plan_tiles(s, 64 / (1 + s->gated)) * 2;
-    if (stream_columns(s->rows) == 32 && pairs <= d->units && pairs * 4 > d->units * 3) choice = s->k > WIDE_K ? WIDE_PAIR : PAIR;
     return choice;
+}
+
+/* 32 columns and more: sums that meet in memory cost 2.5 us with 32 and twice that with 64, in a cluster less, and a ring of 112 KB has too few stages. What an H200
+ * took, us, runs / as chosen, 24 to 32 rows: 4096x4096 13.6 / 12.3 in pairs; 4096x14336 33.2 / 31.2 in wide pairs; 28672x4096 61.8 / 58.2 by the wide ring; 1024x2048
+ * 6.8 / 5.2 to 5.8, 1024x3072 9.3 / 6.4 to 6.9 in fours; 2048x4096 10.7 / 10.2 in pairs; 4096x1024 6.1 / 4.6, 5120x2048 9.3 / 8.2 in whole tiles. 48 to 64 rows, one ring of
+ * two warpgroups / as chosen: 4096x4096 18.7 / 15.0, 1024x3072 17.5 / 11.5, 2048x4096 16.6 / 13.9 in wide pairs; 4096x1024 10.2 / 6.5, 2x3072x1024 10.0 / 6.5 in whole tiles;
+ * 5120x2048 12.6 / 10.6 by the wide ring. */
+static int choose_wide(const struct matmul_shape *s, const struct device_info *d)
+{
+    const int64_t tiles = matmul_plan_tiles(s, 64 / (1 + s->gated)), units = d->units;
+    const bool more = s->rows > 32;
+    if (tiles <= units && (s->k <= SMALL_K || (!more && tiles * 2 > units && weight_bytes(s) <= 40e6))) return WHOLE;
+    if (!more && tiles * 8 <= units) return FOURS;
+    if (tiles * 2 <= units) return more || s->k > WIDE_K ? WIDE_PAIRS : PAIRS;
+    return more && weight_bytes(s) > LARGE_WEIGHTS ? RUNS_OF_2 : WIDE_RUNS;
+}
+
+static int choose_stream(const struct matmul_shape *s, const struct device_info *d)
+{
+    return stream_columns(s->rows) < 32 ? choose_few(s, d) : choose_wide(s, d);
 }
 
 static int64_t block_shared(const struct device_info *d) { return d->shared_per_block ? (int64_t)d->shared_per_block : 227 << 10; }
