@@ -214,7 +214,7 @@ static void run_case(struct weights *w, const struct config *c, int expect, cons
     bool either = expect > 16 && expect <= 64 && !c->deterministic; /* in between as the plan predicts for the device */
     if (blocks && !either && decoded != (many && !inside))
         printf("%s, %s, planned for %d rows: %s\n", c->name, what, expect, decoded ? "decoded" : "not decoded"), wrong = 1;
-    bool twice = device_->blas && expect > 64 && !c->bias && !c->deterministic;
+    bool twice = device_->blas && expect > 32 && !c->bias && !c->deterministic;
     for (size_t i = 0; i < sizeof runs / sizeof *runs && !wrong; i++) {
         if (runs[i] > MOST_ROWS) continue;
         struct extents e = {.n = {1, runs[i], 1, 1}};
