@@ -34,7 +34,7 @@ int cli_error(enum rose_status status, const struct rose_error *err)
     bool named = !err->file[0] || strstr(message, err->file);
     char column[32]; /* some messages say the place themselves */
     snprintf(column, sizeof column, "column %d", err->column);
-    bool placed = err->line > 0 && strstr(message, column);
+    bool placed = err->line > 0 && (err->column <= 0 || strstr(message, column)); /* column 0: a line is all that is known, and the message names it */
     strbuf_printf(&b, "rose: %s", message);
     if (err->line > 0 && !placed) strbuf_printf(&b, " (%s%sline %d, column %d)", named ? "" : err->file, named ? "" : ", ", err->line, err->column);
     else if (err->offset > 0 && !placed) strbuf_printf(&b, " (%s%sbyte %lld)", named ? "" : err->file, named ? "" : ", ", (long long)err->offset);
