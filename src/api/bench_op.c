@@ -273,8 +273,9 @@ static enum rose_status run_case(struct sweep *s, struct bench_case *c, struct r
     }
     bytes += c->more_bytes, ops += c->more_ops;
     if (predicted > 0) predicted += c->more_bytes / s->bandwidth * 1e6; /* plans know rows, not contexts */
-    /* Three times the last cache of a GPU; the CPU says none, and few have more than 128 MiB. */
-    double caches = c->device->info.l2_bytes ? 3.0 * (double)c->device->info.l2_bytes : 256e6, room = c->device->info.kind == DEVICE_CPU ? (double)c->device->info.memory_total / 4 : (double)device_memory_free(c->device) / 2;
+    /* Three times the last cache of a GPU. A CPU names the one of a core; few have a last one of more than 128 MiB. */
+    const bool gpu = c->device->info.kind == DEVICE_CUDA;
+    double caches = gpu && c->device->info.l2_bytes ? 3.0 * (double)c->device->info.l2_bytes : 256e6, room = !gpu ? (double)c->device->info.memory_total / 4 : (double)device_memory_free(c->device) / 2;
     int copies = (int)ROSE_MAX(1, ROSE_MIN(MOST_COPIES, ROSE_MIN(caches, room) / bytes));
     copies = ROSE_MAX(1, ROSE_MIN(copies, BENCH_OP_MEMORY / ROSE_MAX(1, c->memories)));
     if (s->o->copies > 0) copies = ROSE_MIN(copies, s->o->copies);
