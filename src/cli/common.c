@@ -177,7 +177,7 @@ static void on_message(void *user, enum rose_message_level level, const char *li
 {
     (void)user;
     bool info = level == ROSE_MESSAGE_INFO && strcmp(cli_common.log, "error"), debug = !strcmp(cli_common.log, "debug");
-    if (info || debug) cli_say(line);
+    if (info || debug || (level == ROSE_MESSAGE_WARNING && !cli_common.quiet)) cli_say(line);
 }
 
 enum rose_status cli_packed_cache(const char *text, bool *off, int64_t *bytes, struct rose_error *err)

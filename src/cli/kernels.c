@@ -192,12 +192,11 @@ static int numbers(const char *text, int out[MOST_NUMBERS])
 }
 
 /* The GPU where there is one and no architecture was named. */
-static struct rose_device *gpu(void)
+static struct rose_device *gpu(struct rose_error *err)
 {
     struct rose_device *d = NULL;
-    struct rose_error err;
     struct rose_device_options options = {.kind = "cuda", .driver = option_env("ROSE_CUDA_DRIVER"), .nvrtc = option_env("ROSE_NVRTC")};
-    return !o.arch && rose_device_open(&options, &d, &err) == ROSE_OK ? d : NULL;
+    return !o.arch && rose_device_open(&options, &d, err) == ROSE_OK ? d : NULL;
 }
 
 static int model(const struct cli_command *self, const char *name)
@@ -211,8 +210,8 @@ static int model(const struct cli_command *self, const char *name)
     if (o.source + o.ptx + o.sass + o.json > 1) return cli_usage(self, "one of --json, --source, --ptx and --sass");
     struct cli_progress progress;
     cli_progress_begin(&progress);
-    struct rose_device *device = gpu();
-    if (o.measure && !device) return cli_usage(self, "--measure needs a GPU%s", o.arch ? ", and --arch plans for one that need not be there" : "");
+    struct rose_device *device = gpu(&err);
+    if (o.measure && !device) return cli_usage(self, "--measure needs a GPU%s%s", o.arch ? ", and --arch plans for one that need not be there" : ": ", o.arch ? "" : err.message);
     struct rose_kernels_options k = {.model = name, .arch = o.arch, .batches = batches, .batches_count = (size_t)bn, .chunks = chunks, .chunks_count = (size_t)cn,
                                      .context = (int)o.context, .max_sequences = (int)o.sequences, .step_tokens = (int)o.step_tokens, .kv = o.kv,
                                      .deterministic = o.deterministic, .measure = o.measure, .kernel = o.kernel, .export_dir = o.export_dir, .nvrtc = option_env("ROSE_NVRTC"),

@@ -76,6 +76,26 @@ static int count_cubins(const char *dir)
     return n;
 }
 
+static char said[400];
+static void on_message(void *user, enum rose_message_level level, const char *line)
+{
+    (void)user;
+    if (level == ROSE_MESSAGE_WARNING) snprintf(said, sizeof said, "%s", line);
+}
+
+/* `auto` on a machine with a GPU and without NVRTC: the GPU where there are exported kernels, else the CPU, and a line says why. */
+static void check_automatic(const char *cache_dir, bool cuda)
+{
+    struct rose_error err = {0};
+    struct rose_device *device;
+    struct rose_device_options d = {.driver = driver, .nvrtc = "/nonexistent/libnvrtc.so", .cache_dir = cache_dir, .threads = 1, .message = on_message};
+    said[0] = '\0';
+    CHECK_OK(rose_device_open(&d, &device, &err), err);
+    CHECK(!device || (strstr(rose_device_name(device), "sm_90a") != NULL) == cuda);
+    CHECK(cuda ? !said[0] : strstr(said, "/nonexistent/libnvrtc.so") != NULL);
+    rose_device_close(device);
+}
+
 TEST(planned_measured_shown_and_exported)
 {
     struct golden g;
@@ -102,7 +122,9 @@ TEST(planned_measured_shown_and_exported)
     o.export_dir = NULL, o.nvrtc = "/nonexistent/libnvrtc.so", o.cache_dir = g.dir;
     CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
     CHECK(strstr(err.message, "/nonexistent/libnvrtc.so") && strstr(err.message, "ROSE_KERNELS=DIR"));
+    check_automatic(g.dir, false);
     setenv("ROSE_KERNELS", dir, 1);
+    check_automatic(g.dir, true);
     CHECK_OK(rose_kernels(NULL, &o, &text, &err), err);
     if (text) {
         root = parse(&a, text);
