@@ -56,7 +56,7 @@ const char *rose_status_name(enum rose_status status);
 
 struct rose_device;
 
-enum rose_message_level { ROSE_MESSAGE_INFO, ROSE_MESSAGE_DEBUG };
+enum rose_message_level { ROSE_MESSAGE_INFO, ROSE_MESSAGE_DEBUG, ROSE_MESSAGE_WARNING }; /* warning: it works, otherwise than expected */
 
 struct rose_device_options {
     const char *kind;    /* "auto" (NULL): a GPU that can be used, else the CPU; "cpu", "cuda", "cuda:1" */

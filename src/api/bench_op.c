@@ -26,6 +26,7 @@ struct sweep {
     void *noise;
     struct strbuf json, refused; /* the results; {...},{...} of the combinations that the op or the machine does not take */
     int cases, done, refusals;
+    unsigned given; /* bit i: number i has a shape of its own */
     enum dtype weights;
 };
 
@@ -35,14 +36,14 @@ static enum rose_status read_values(struct sweep *s, int number, const char *tex
 {
     const struct bench_number *n = &s->kind->number[number];
     s->values[number] = 0;
-    for (const char *p = text; *p;) {
+    for (const char *p = *text ? text : NULL; p;) {
         size_t length = strcspn(p, ",");
         int64_t v;
         bool zero = n->most <= 3 || !strcmp(n->usual, "0"); /* flags and the like */
         if (s->values[number] == VALUES || !str_to_i64((struct str){p, length}, &v) || v < (zero ? 0 : 1) || v > n->most)
             return status_set(err, ROSE_INVALID, "%s=%s: up to %d numbers from %d to %d, with commas", n->name, text, VALUES, zero ? 0 : 1, n->most);
         s->value[number][s->values[number]++] = (int32_t)v;
-        p += length + (p[length] == ',');
+        p = p[length] ? p + length + 1 : NULL;
     }
     return s->values[number] ? ROSE_OK : status_set(err, ROSE_INVALID, "%s= has no number", n->name);
 }
@@ -52,7 +53,11 @@ static enum rose_status read_shape(struct sweep *s, const char *shape, struct ro
     const char *equals = strchr(shape, '=');
     struct strbuf known = {0};
     for (int i = 0; equals && i < s->numbers; i++)
-        if (str_is((struct str){shape, (size_t)(equals - shape)}, s->kind->number[i].name)) return read_values(s, i, equals + 1, err);
+        if (str_is((struct str){shape, (size_t)(equals - shape)}, s->kind->number[i].name)) {
+            if (s->given & 1u << i) return status_set(err, ROSE_INVALID, "%s is given twice; its values are one list, with commas", s->kind->number[i].name);
+            s->given |= 1u << i;
+            return read_values(s, i, equals + 1, err);
+        }
     for (int i = 0; i < s->numbers; i++) strbuf_printf(&known, "%s%s=%s", i ? ", " : "", s->kind->number[i].name, s->kind->number[i].usual);
     status_set(err, ROSE_INVALID, "the shape \"%s\" is none of %s: %s", shape, s->kind->name, known.p ? known.p : "?");
     strbuf_free(&known);
@@ -268,8 +273,9 @@ static enum rose_status run_case(struct sweep *s, struct bench_case *c, struct r
     }
     bytes += c->more_bytes, ops += c->more_ops;
     if (predicted > 0) predicted += c->more_bytes / s->bandwidth * 1e6; /* plans know rows, not contexts */
-    /* Three times the last cache of a GPU; the CPU says none, and few have more than 128 MiB. */
-    double caches = c->device->info.l2_bytes ? 3.0 * (double)c->device->info.l2_bytes : 256e6, room = c->device->info.kind == DEVICE_CPU ? (double)c->device->info.memory_total / 4 : (double)device_memory_free(c->device) / 2;
+    /* Three times the last cache of a GPU. A CPU names the one of a core; few have a last one of more than 128 MiB. */
+    const bool gpu = c->device->info.kind == DEVICE_CUDA;
+    double caches = gpu && c->device->info.l2_bytes ? 3.0 * (double)c->device->info.l2_bytes : 256e6, room = !gpu ? (double)c->device->info.memory_total / 4 : (double)device_memory_free(c->device) / 2;
     int copies = (int)ROSE_MAX(1, ROSE_MIN(MOST_COPIES, ROSE_MIN(caches, room) / bytes));
     copies = ROSE_MAX(1, ROSE_MIN(copies, BENCH_OP_MEMORY / ROSE_MAX(1, c->memories)));
     if (s->o->copies > 0) copies = ROSE_MIN(copies, s->o->copies);

@@ -134,19 +134,21 @@ void device_close_parts(struct rose_device *d)
     d->jit = NULL;
 }
 
-/* The first GPU, if it and a compiler for its kernels are there. */
+/* The first GPU, if it is there and its kernels can be: compiled, or ROSE_KERNELS names them. That a machine has none is usual; one that
+ * is there and stays unused, or a driver that was named and does not work, is not. */
 static bool try_cuda(struct rose_device *d, const struct rose_device_options *o)
 {
     struct rose_error err = {0};
     struct strbuf compiler = {0}, line = {.limit = 1500};
-    bool ok = open_cuda(d, o, 0, &err) == ROSE_OK;
+    const enum rose_status opened = open_cuda(d, o, 0, &err);
+    bool ok = opened == ROSE_OK, there = d->device != NULL || (!ok && opened != ROSE_NOT_FOUND); /* too old, or out of order */
     if (!ok) strbuf_printf(&line, "no GPU is used: %s", err.message);
-    if (ok) {
+    if (ok && !option_env("ROSE_KERNELS")) {
         jit_print_compiler(d->jit, &compiler);
         ok = compiler.p && strncmp(compiler.p, "none", 4);
-        if (!ok) strbuf_printf(&line, "%s is not used: no NVRTC to compile its kernels (%s)", d->device->info.name, compiler.p ? compiler.p : "?");
+        if (!ok) strbuf_printf(&line, "%s is not used: no NVRTC to compile its kernels (%s), and ROSE_KERNELS names none that are", d->device->info.name, compiler.p ? compiler.p : "?");
     }
-    if (line.p) say(o, ROSE_MESSAGE_DEBUG, line.p);
+    if (line.p) say(o, there || o->driver ? ROSE_MESSAGE_WARNING : ROSE_MESSAGE_DEBUG, line.p);
     if (!ok) device_close_parts(d);
     strbuf_free(&compiler);
     strbuf_free(&line);

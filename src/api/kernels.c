@@ -151,8 +151,23 @@ static void add_texts(struct kernels *k, int64_t rows)
                                          .extents = {.n = {[EXTENT_ONE] = 1, [EXTENT_ROWS] = n, [EXTENT_SEQS] = texts, [EXTENT_SAMPLES] = texts}}});
 }
 
+/* A step larger than the engine's largest would be shown as another one. What is usual is cut to what there is. */
+static enum rose_status check_asked(const struct kernels *k, struct rose_error *err)
+{
+    const struct rose_kernels_options *o = k->o;
+    if (k->source.pool) return ROSE_OK; /* its batches are cut into steps */
+    const struct programs *p = &k->source.engine->programs;
+    const int32_t sequences = k->source.engine->options.max_sequences, rows = p->bucket[p->count - 1].rows;
+    for (size_t i = 0; i < o->batches_count; i++)
+        if (o->batches[i] > sequences) return status_set(err, ROSE_INVALID, "a decode step of %d sequences: this engine takes %d (--max-sequences)", o->batches[i], sequences);
+    for (size_t i = 0; i < o->chunks_count; i++)
+        if (o->chunks[i] > rows) return status_set(err, ROSE_INVALID, "a prompt's step of %d rows: this engine takes %d (--step-tokens)", o->chunks[i], rows);
+    return ROSE_OK;
+}
+
 static enum rose_status read_steps(struct kernels *k, struct rose_error *err)
 {
+    ROSE_TRY(check_asked(k, err));
     static const int batches[] = {1, 16, 128}, chunks[] = {2048};
     const struct rose_kernels_options *o = k->o;
     const int *b = o->batches_count ? o->batches : batches, *c = o->chunks_count ? o->chunks : chunks;
@@ -300,15 +315,20 @@ static void write_json(struct kernels *k, int exported, struct strbuf *b)
 
 /* ---- the call ---- */
 
+static enum rose_status check_name(const struct kernels *k, struct rose_error *err)
+{
+    for (int i = 0; i < k->kernels; i++)
+        if (!k->o->kernel || strstr(jit_info(k->kernel[i]).name, k->o->kernel)) return ROSE_OK;
+    return status_set(err, ROSE_NOT_FOUND, "none of the model's %d kernels has \"%s\" in its name; without --kernel they are listed", k->kernels, k->o->kernel ? k->o->kernel : "");
+}
+
 static enum rose_status show_all(struct kernels *k, struct strbuf *b, struct rose_error *err)
 {
-    int shown = 0;
     for (int i = 0; i < k->kernels; i++) {
         if (k->o->kernel && !strstr(jit_info(k->kernel[i]).name, k->o->kernel)) continue;
         ROSE_TRY(kernels_show(k->device->jit, k->kernel[i], k->o->show, b, err));
-        shown++;
     }
-    return shown ? ROSE_OK : status_set(err, ROSE_NOT_FOUND, "none of the model's %d kernels has \"%s\" in its name", k->kernels, k->o->kernel ? k->o->kernel : "");
+    return ROSE_OK;
 }
 
 static enum rose_status make(struct kernels *k, struct strbuf *b, struct rose_error *err)
@@ -325,6 +345,7 @@ static enum rose_status make(struct kernels *k, struct strbuf *b, struct rose_er
     k->device->opening = NULL;
     ROSE_TRY(s);
     collect_all(k);
+    ROSE_TRY(check_name(k, err));
     if (k->o->export_dir) ROSE_TRY(jit_export(k->device->jit, k->o->export_dir, &exported, err));
     if (k->o->show != ROSE_KERNELS_JSON) return show_all(k, b, err);
     ROSE_TRY(read_steps(k, err));

@@ -70,6 +70,20 @@ static void add_context(const struct kernels_source *source, const struct kernel
     if (r->predicted_us > 0) r->predicted_us = 2.0 + ceil(all * blocks / units) * 2.5 + all * tiles / units * each;
 }
 
+/* A program that serves up to its plan's rows has fewer in this step (what follows the last row of each prompt, a draw for half of the
+ * sequences): of the plan's limit what its bytes or operations are now, and the prediction less by what went. */
+static struct plan of_rows(const struct plan *plan, const struct kernels_row *r)
+{
+    enum { LAUNCH_NS = 900 };
+    struct plan p = *plan;
+    double share = ROSE_MAX(p.bytes > 0 ? r->bytes / p.bytes : 0, p.ops > 0 ? r->ops / p.ops : 0);
+    if (share <= 0 || share >= 1) return p;
+    double gone = p.limit_us * (1 - share);
+    p.bytes = r->bytes, p.ops = r->ops, p.limit_us -= gone;
+    if (p.predicted_us > 0) p.predicted_us = ROSE_MAX(p.predicted_us - gone, ROSE_MIN(p.predicted_us, LAUNCH_NS * 1e-3));
+    return p;
+}
+
 /* Plans predict a launch by itself, with its bytes from memory. In a step it is made while its predecessor ends (0.3 us less in a chain
  * of small kernels, docs/facts.md), and what one kernel leaves for the next lies in L2 while a step's values fit there. */
 static double in_a_step(const struct device_info *device, const struct program_launch *l, const struct plan *p)
@@ -98,8 +112,9 @@ enum rose_status kernels_step_read(const struct kernels_source *source, struct k
             *r = (struct kernels_row){.launch = l, .planned = l->plan, .measured_us = -1};
             r->bytes = cost(l->cost.bytes, l->cost.bytes_per, &s->extents), r->ops = cost(l->cost.ops, l->cost.ops_per, &s->extents);
             if (r->planned) {
-                r->predicted_us = in_a_step(device, l, &r->planned->plan);
-                r->limit_us = r->planned->plan.limit_us;
+                struct plan plan = of_rows(&r->planned->plan, r);
+                r->predicted_us = in_a_step(device, l, &plan);
+                r->limit_us = plan.limit_us;
                 cuda_grid(l, &s->extents, r->grid);
             }
             add_context(source, s, rate, tensor, r);

@@ -15,7 +15,7 @@ static struct {
 } o;
 
 static const struct option options[] = {
-    {"shape", 's', OPTION_LIST, NULL, "NAME=N,...", NULL, NULL, 0, 0, "values of one of the op's numbers; may be repeated, every combination is measured", &o.shapes},
+    {"shape", 's', OPTION_LIST, NULL, "NAME=N,...", NULL, NULL, 0, 0, "values of one of the op's numbers; once for each number, every combination is measured", &o.shapes},
     {"seconds", 0, OPTION_NUMBER, NULL, "S", NULL, "0.3", 0.001, 60, "for each case", &o.seconds},
     {"weights", 0, OPTION_TEXT, NULL, "TYPE", NULL, NULL, 0, 0, "matmul, moe: what the matrices are stored as: bf16 (unless given), or a block format of GGUF such as q4_k", &o.weights},
     {"arch", 0, OPTION_TEXT, NULL, "ARCH", NULL, NULL, 0, 0, "no measurement: what is planned for sm_80, sm_89, sm_90a, sm_100a or sm_120a", &o.arch},
@@ -159,9 +159,13 @@ int cli_bench_op(const struct cli_command *self, int argc, char **argv)
     command.details = "limit: the longer of the bytes at the rate of a plain copy (on the CPU, of reading) and, on a GPU, the operations at the\ntensor cores' rate. Operands come from memory: copies of the op "
                       "take turns until they are larger than the caches.\nA wrong --shape says which numbers the op has.\n";
     command.options = cli_bench_op_options;
+    bool device_named = false; /* ROSE_DEVICE is for every command and no contradiction */
+    for (int i = 1; i < argc; i++) device_named |= !strncmp(argv[i], "--device", 8);
     if (!cli_parse(&command, argc, argv, words, 1, &count, &status)) return status;
     if (count != 1) return cli_usage(&command, "name one op");
     struct rose_device *device = NULL;
+    if (o.arch && device_named) return cli_usage(&command, "--arch plans for a GPU that need not be there; --device names one to measure");
+    if ((o.csv && !*o.csv) || (o.svg && !*o.svg)) return cli_usage(&command, "--%s: name a file", o.csv && !*o.csv ? "csv" : "svg");
     if (!o.arch) {
         enum rose_status s = cli_device(false, &device, &err);
         if (s != ROSE_OK) return cli_error(s, &err);

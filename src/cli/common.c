@@ -34,7 +34,7 @@ int cli_error(enum rose_status status, const struct rose_error *err)
     bool named = !err->file[0] || strstr(message, err->file);
     char column[32]; /* some messages say the place themselves */
     snprintf(column, sizeof column, "column %d", err->column);
-    bool placed = err->line > 0 && strstr(message, column);
+    bool placed = err->line > 0 && (err->column <= 0 || strstr(message, column)); /* column 0: a line is all that is known, and the message names it */
     strbuf_printf(&b, "rose: %s", message);
     if (err->line > 0 && !placed) strbuf_printf(&b, " (%s%sline %d, column %d)", named ? "" : err->file, named ? "" : ", ", err->line, err->column);
     else if (err->offset > 0 && !placed) strbuf_printf(&b, " (%s%sbyte %lld)", named ? "" : err->file, named ? "" : ", ", (long long)err->offset);
@@ -177,7 +177,7 @@ static void on_message(void *user, enum rose_message_level level, const char *li
 {
     (void)user;
     bool info = level == ROSE_MESSAGE_INFO && strcmp(cli_common.log, "error"), debug = !strcmp(cli_common.log, "debug");
-    if (info || debug) cli_say(line);
+    if (info || debug || (level == ROSE_MESSAGE_WARNING && !cli_common.quiet)) cli_say(line);
 }
 
 enum rose_status cli_packed_cache(const char *text, bool *off, int64_t *bytes, struct rose_error *err)

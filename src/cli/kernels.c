@@ -44,7 +44,8 @@ static int layout(const struct cli_command *self, const char *const *words, int 
     struct rose_error err = {0};
     char *text;
     if (count != 1) return cli_usage(self, "name one layout, such as '(8,16):(16,1)'");
-    if (o.json || o.arch || o.kernel || o.export_dir || o.source + o.ptx + o.sass + o.measure)
+    if (o.json || o.arch || o.kernel || o.export_dir || o.batches || o.chunks || o.sequences || o.step_tokens || o.context != 1024 || strcmp(o.kv, "auto") ||
+        o.source + o.ptx + o.sass + o.measure + o.deterministic)
         return cli_usage(self, "a layout has --draw and --color; the other options are a model's");
     bool color = o.color || (cli_is_terminal(1) && !option_env("NO_COLOR"));
     enum rose_status s = rose_layout(words[0], o.draw, color, &text, &err);
@@ -165,8 +166,6 @@ static int print(const char *json)
     struct strbuf b = {0};
     arena_init(&a, 0);
     enum rose_status s = json_parse(&a, "rose_kernels", str_of(json), &root, &err);
-    if (s == ROSE_OK && o.kernel && !json_get(root, "kernels")->count)
-        s = status_set(&err, ROSE_NOT_FOUND, "none of the model's kernels in these steps has \"%s\" in its name; without --kernel they are listed", o.kernel);
     if (s == ROSE_OK) print_table(root, &b);
     if (s == ROSE_OK && b.p) fputs(b.p, stdout);
     strbuf_free(&b);
@@ -178,27 +177,26 @@ static int print(const char *json)
 
 enum { MOST_NUMBERS = 16 };
 
-/* "1,16,128"; the count, or -1 when it is no list of positive numbers. */
+/* "1,16,128"; the count (0: no text), or -1 when it is no list of positive numbers. */
 static int numbers(const char *text, int out[MOST_NUMBERS])
 {
     int n = 0;
-    while (text && *text) {
+    while (text) {
         size_t length = strcspn(text, ",");
         int64_t value;
         if (n == MOST_NUMBERS || !str_to_i64((struct str){text, length}, &value) || value < 1 || value > 1 << 20) return -1;
         out[n++] = (int)value;
-        text += length + (text[length] == ',');
+        text = text[length] ? text + length + 1 : NULL;
     }
     return n;
 }
 
 /* The GPU where there is one and no architecture was named. */
-static struct rose_device *gpu(void)
+static struct rose_device *gpu(struct rose_error *err)
 {
     struct rose_device *d = NULL;
-    struct rose_error err;
     struct rose_device_options options = {.kind = "cuda", .driver = option_env("ROSE_CUDA_DRIVER"), .nvrtc = option_env("ROSE_NVRTC")};
-    return !o.arch && rose_device_open(&options, &d, &err) == ROSE_OK ? d : NULL;
+    return !o.arch && rose_device_open(&options, &d, err) == ROSE_OK ? d : NULL;
 }
 
 static int model(const struct cli_command *self, const char *name)
@@ -207,11 +205,13 @@ static int model(const struct cli_command *self, const char *name)
     struct rose_error err = {0};
     char *out = NULL;
     if (bn < 0 || cn < 0) return cli_usage(self, "--%s: a list of numbers such as 1,16,128 (at most %d)", bn < 0 ? "batch" : "prompt-rows", MOST_NUMBERS);
+    if (o.draw + o.color) return cli_usage(self, "--draw and --color are for a layout, and %s is a model", name);
+    if (o.export_dir && !*o.export_dir) return cli_usage(self, "--export: name a directory");
     if (o.source + o.ptx + o.sass + o.json > 1) return cli_usage(self, "one of --json, --source, --ptx and --sass");
     struct cli_progress progress;
     cli_progress_begin(&progress);
-    struct rose_device *device = gpu();
-    if (o.measure && !device) return cli_usage(self, "--measure needs a GPU%s", o.arch ? ", and --arch plans for one that need not be there" : "");
+    struct rose_device *device = gpu(&err);
+    if (o.measure && !device) return cli_usage(self, "--measure needs a GPU%s%s", o.arch ? ", and --arch plans for one that need not be there" : ": ", o.arch ? "" : err.message);
     struct rose_kernels_options k = {.model = name, .arch = o.arch, .batches = batches, .batches_count = (size_t)bn, .chunks = chunks, .chunks_count = (size_t)cn,
                                      .context = (int)o.context, .max_sequences = (int)o.sequences, .step_tokens = (int)o.step_tokens, .kv = o.kv,
                                      .deterministic = o.deterministic, .measure = o.measure, .kernel = o.kernel, .export_dir = o.export_dir, .nvrtc = option_env("ROSE_NVRTC"),

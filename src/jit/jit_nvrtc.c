@@ -191,8 +191,9 @@ void jit_nvrtc_unload(struct jit_nvrtc *n)
 /* ---- compiling ---- */
 
 /* "/rose/src/kernels/cuda/x.cu(12): error: …" or "ptxas … error : …". */
-enum rose_status jit_nvrtc_log_error(const char *log, const char *kernel, struct rose_error *err)
+enum rose_status jit_nvrtc_log_error(const char *log, const struct jit_closure *c, struct rose_error *err)
 {
+    const char *kernel = c->main->path;
     for (const char *line = log; line && *line;) {
         const char *end = strchrnul(line, '\n'), *paren = memchr(line, '(', (size_t)(end - line));
         const char *what = memmem(line, (size_t)(end - line), "error", 5);
@@ -202,8 +203,11 @@ enum rose_status jit_nvrtc_log_error(const char *log, const char *kernel, struct
                               ? sizeof JIT_VIRTUAL_ROOT - 1
                               : 0;
             char file[200];
-            snprintf(file, sizeof file, "%s%.*s", skip ? "src/" : "",
-                     (int)ROSE_MIN(paren - line - (ptrdiff_t)skip, 180), line + skip);
+            const struct str path = {line + skip, (size_t)(paren - line) - skip};
+            snprintf(file, sizeof file, "%s%.*s", skip ? "src/" : "", (int)ROSE_MIN(path.n, (size_t)180), path.p);
+            /* One of the reader's own is where he opens it, not where the binary's was. */
+            for (int i = 0; i < c->files; i++)
+                if (skip && c->file[i]->overridden && str_is(path, c->file[i]->path)) snprintf(file, sizeof file, "%s", c->file[i]->overridden);
             return status_at_line(err, ROSE_INVALID, file, number, 0,
                                   "kernel %s does not compile: %s:%d: %.*s", kernel, file, number,
                                   (int)ROSE_MIN(end - what, 600), what);
@@ -278,7 +282,7 @@ enum rose_status jit_nvrtc_compile(struct jit_nvrtc *n, const struct jit_closure
         s = status_set(err, ROSE_UNSUPPORTED, "%s refuses an option for kernel %s: %.600s", n->path,
                        c->main->path, *log ? *log : n->error_string(r));
     else if (r == COMPILATION)
-        s = jit_nvrtc_log_error(*log, c->main->path, err);
+        s = jit_nvrtc_log_error(*log, c, err);
     else if (r != 0)
         s = status_set(err, ROSE_INTERNAL, "nvrtcCompileProgram of %s: %s. %.500s", c->main->path,
                        n->error_string(r), *log ? *log : "");

@@ -49,7 +49,7 @@ extern const size_t jit_nvrtc_flags_count;
 enum rose_status jit_nvrtc_compile(struct jit_nvrtc *nvrtc, const struct jit_closure *closure,
                                    const char *const *options, int count, bool ptx, char **out, size_t *out_n,
                                    char **log, struct rose_error *err);
-/* The first error of a compiler's log as a status with file and line (of src/). */
-enum rose_status jit_nvrtc_log_error(const char *log, const char *kernel, struct rose_error *err);
+/* The first error of a compiler's log as a status with file and line: of src/, or where the file that stands for it lies. */
+enum rose_status jit_nvrtc_log_error(const char *log, const struct jit_closure *kernel, struct rose_error *err);
 
 #endif

@@ -64,9 +64,10 @@ enum rose_status jit_source_file(struct jit_library *l, struct str path, const s
     if (f) f->path = arena_strndup(&l->arena, path.p, path.n);
     char *full = f && f->path && l->override_dir ? file_join(&l->arena, l->override_dir, f->path) : NULL;
     if (!f || !f->path || (l->override_dir && !full)) return status_set(err, ROSE_NO_MEMORY, "out of memory");
+    if (full && file_is_dir(full) && embedded_text(path).p) return status_set(err, ROSE_INVALID, "%s is a directory", full);
     if (full && file_exists(full) && !file_is_dir(full)) {
         ROSE_TRY(file_read(&l->arena, full, MAX_FILE_BYTES, &f->text, err));
-        f->overridden = true;
+        f->overridden = full;
         return remember(l, f, out, err);
     }
     f->text = embedded_text(path);
@@ -152,7 +153,8 @@ static enum rose_status bad_include(const struct jit_file *from, const struct in
                                     struct rose_error *err)
 {
     char file[200];
-    snprintf(file, sizeof file, "src/%.190s", from->path);
+    if (from->overridden) snprintf(file, sizeof file, "%s", from->overridden);
+    else snprintf(file, sizeof file, "src/%.190s", from->path);
     return status_at_line(err, ROSE_INVALID, file, inc->line, 0,
                           "%s:%d: a kernel includes files below src/ by their plain path, not %s", file,
                           inc->line, inc->name.n ? "absolute paths or .." : "computed names");

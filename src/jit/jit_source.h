@@ -24,7 +24,7 @@ struct jit_file {
     struct str text; /* NUL-terminated */
     char *marked;    /* the same behind a #line with its virtual path: what the compiler is given */
     char sha256[65];
-    bool overridden; /* from the override directory */
+    const char *overridden; /* its path in the override directory, or NULL: it is the binary's */
 };
 
 /* All files that were asked for. Not thread-safe; jit.c holds its lock. */

@@ -112,7 +112,7 @@ TEST(what_cannot_be)
         enum rose_status want;
         const char *says, *weights;
     } cases[] = {{"nothing", "rows=1", ROSE_NOT_FOUND, "norm, qk, act", NULL}, {"norm", "lines=1", ROSE_INVALID, "cols=4096", NULL}, {"norm", "rows=0", ROSE_INVALID, "from 1 to", NULL},
-                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL},   {"norm", "out=8", ROSE_INVALID, "from 0 to 7", NULL}, {"moe", "top_k=99", ROSE_INVALID, "from 1 to 32", NULL},
+                 {"norm", "rows=1,x", ROSE_INVALID, "rows=1,x", NULL},         {"norm", "rows=", ROSE_INVALID, "no number", NULL}, {"norm", "rows=1,", ROSE_INVALID, "rows=1,:", NULL},   {"norm", "out=8", ROSE_INVALID, "from 0 to 7", NULL}, {"moe", "top_k=99", ROSE_INVALID, "from 1 to 32", NULL},
                  {"matmul", "k=96", ROSE_INVALID, "whole blocks of Q4_K", "q4_k"}, {"matmul", "k=96", ROSE_INVALID, "a block format of GGUF", "q9"},
                  {"norm", "rows=1", ROSE_UNSUPPORTED, "--weights is for matmul", "q8_0"}, {"pages", "to=0", ROSE_INVALID, "from form 0 to form 0", NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -122,6 +122,12 @@ TEST(what_cannot_be)
         CHECK_INT(rose_bench_op(NULL, &o, &text, &err), cases[i].want);
         CHECK(!text && strstr(err.message, cases[i].says) != NULL);
     }
+    static const char *const twice[] = {"rows=1", "cols=64", "rows=2"};
+    struct rose_error err = {0};
+    char *text;
+    struct rose_bench_op_options o = {.op = "norm", .shapes = twice, .shapes_count = 3, .arch = "sm_90a", .cache_dir = cache, .nvrtc = driver};
+    CHECK_INT(rose_bench_op(NULL, &o, &text, &err), ROSE_INVALID);
+    CHECK(!text && strstr(err.message, "rows is given twice") != NULL);
 }
 
 /* A combination that is refused does not end the sweep: the others are there, and it is told with its reason. */

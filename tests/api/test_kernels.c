@@ -1,6 +1,7 @@
 /* rose_kernels: a model's steps from its config alone, with the stand-in compiler and driver of tests/simt/driver. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,6 +44,9 @@ static long long check_json(const struct json *root, bool measured)
             CHECK(found);
             CHECK(json_int(json_get(l, "grid"), 0) > 0 && json_int(json_get(l, "block"), 0) > 0);
             CHECK(json_num(json_get(l, "limit_us"), -1) >= 0);
+            /* The plan's rows are more than this step's after a prompt's last ones: its time is of those that are there. */
+            if (str_is(json_str(json_get(l, "op"), ""), "gather"))
+                CHECK(fabs(json_num(json_get(l, "limit_us"), 0) - json_num(json_get(l, "bytes"), 0) / (0.875 * json_num(json_get(root, "bandwidth"), 1)) * 1e6) < 1e-6);
             CHECK((json_get(l, "measured_us") != NULL) == measured);
             count += json_int(json_get(l, "count"), 0);
             if (!s && !str_is(json_str(json_get(l, "op"), ""), "norm")) first += json_int(json_get(l, "count"), 0);
@@ -72,6 +76,26 @@ static int count_cubins(const char *dir)
     return n;
 }
 
+static char said[400];
+static void on_message(void *user, enum rose_message_level level, const char *line)
+{
+    (void)user;
+    if (level == ROSE_MESSAGE_WARNING) snprintf(said, sizeof said, "%s", line);
+}
+
+/* `auto` on a machine with a GPU and without NVRTC: the GPU where there are exported kernels, else the CPU, and a line says why. */
+static void check_automatic(const char *cache_dir, bool cuda)
+{
+    struct rose_error err = {0};
+    struct rose_device *device;
+    struct rose_device_options d = {.driver = driver, .nvrtc = "/nonexistent/libnvrtc.so", .cache_dir = cache_dir, .threads = 1, .message = on_message};
+    said[0] = '\0';
+    CHECK_OK(rose_device_open(&d, &device, &err), err);
+    CHECK(!device || (strstr(rose_device_name(device), "sm_90a") != NULL) == cuda);
+    CHECK(cuda ? !said[0] : strstr(said, "/nonexistent/libnvrtc.so") != NULL);
+    rose_device_close(device);
+}
+
 TEST(planned_measured_shown_and_exported)
 {
     struct golden g;
@@ -98,7 +122,9 @@ TEST(planned_measured_shown_and_exported)
     o.export_dir = NULL, o.nvrtc = "/nonexistent/libnvrtc.so", o.cache_dir = g.dir;
     CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
     CHECK(strstr(err.message, "/nonexistent/libnvrtc.so") && strstr(err.message, "ROSE_KERNELS=DIR"));
+    check_automatic(g.dir, false);
     setenv("ROSE_KERNELS", dir, 1);
+    check_automatic(g.dir, true);
     CHECK_OK(rose_kernels(NULL, &o, &text, &err), err);
     if (text) {
         root = parse(&a, text);
@@ -123,11 +149,21 @@ TEST(planned_measured_shown_and_exported)
     CHECK_INT(system(path), 0);
     setenv("ROSE_KERNEL_SOURCES", sources, 1);
     CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_INVALID);
-    CHECK(strstr(err.message, "nothing") && strstr(err.file, "norm_rows.cu") && err.line > 60);
+    CHECK(strstr(err.message, "nothing") && strstr(err.message, sources) && strstr(err.file, "norm_rows.cu") && err.line > 60);
     unsetenv("ROSE_KERNEL_SOURCES");
     o.kernel = "no such kernel";
     CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
     CHECK(text == NULL && strstr(err.message, "no such kernel"));
+    o.show = ROSE_KERNELS_JSON;
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_NOT_FOUND);
+    /* Steps larger than the engine's are no others in their place. */
+    static const int four = 4, many = 65;
+    o = options(g.dir), o.batches = &four, o.batches_count = 1;
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_INVALID);
+    CHECK(text == NULL && strstr(err.message, "4 sequences: this engine takes 3"));
+    o = options(g.dir), o.chunks = &many;
+    CHECK_INT(rose_kernels(NULL, &o, &text, &err), ROSE_INVALID);
+    CHECK(text == NULL && strstr(err.message, "65 rows: this engine takes 64"));
 
     /* The same model on a device that runs. */
     struct rose_device *device;

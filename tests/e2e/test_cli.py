@@ -276,6 +276,12 @@ def layouts():
     assert "\x1b" in ok("kernels", "layout", "(4,8):(8,1)", "--draw", "--color").text()
     fails("kernels", "layout", "(4,8", says="")
     fails("kernels", "layout", "(4,8):(8,1)", "--json", says="--draw", status=2)
+    fails("kernels", "layout", "(4,8):(8,1)", "--batch", "4", says="--draw", status=2)
+    fails("kernels", MODEL, "--draw", says="a layout", status=2)
+    for numbers in ("", "1,", "1,,2", "0"):
+        fails("kernels", MODEL, "--batch", numbers, says="a list of numbers", status=2)
+    fails("kernels", MODEL, "--export", "", says="name a directory", status=2)
+    fails("bench", "norm", "--arch", "sm_90a", "--device", "cpu", says="--device", status=2)
     usage = ok("bench", "norm", "--help").text()
     assert "norm|qk|" in usage and "pages|logprob|" in usage and usage.count("--weights") == 1, usage
 

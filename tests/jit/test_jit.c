@@ -570,7 +570,7 @@ TEST(errors)
     const struct jit_kernel *good = request(jit, "add", "sm_90a", 1), *bad = NULL;
     CHECK_OK(jit_request(jit, "bad", "sm_90a", NULL, 0, &bad, &err), err);
     CHECK_INT(jit_compile_all(jit, &err), ROSE_INVALID);
-    CHECK_STR(err.file, "src/kernels/cuda/common/bad.cuh");
+    CHECK(strstr(err.file, src_) == err.file && strstr(err.file, "/kernels/cuda/common/bad.cuh")); /* where it was read, not where the binary's was */
     CHECK_INT(err.line, 3);
     CHECK(strstr(err.message, "nothing") != NULL);
     CHECK_INT(jit_info(bad).origin, JIT_FAILED);
